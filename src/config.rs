@@ -1,0 +1,1 @@
+//! The daemon's configuration: file < environment < flags, resolved once at start.

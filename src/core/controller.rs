@@ -1,0 +1,1 @@
+//! Decides whom this node grants GPUs while it is controller.

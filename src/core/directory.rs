@@ -1,0 +1,1 @@
+//! Keeps the latest report of every node; decides which of two reports is newer.

@@ -1,0 +1,1 @@
+//! Owns the machines of one node; routes inputs to them and forwards their effects.

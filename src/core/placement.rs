@@ -1,0 +1,1 @@
+//! Decides which GPUs fill a need: a pure function over the directory.

@@ -1,0 +1,1 @@
+//! Decides in what order requests are placed.

@@ -1,0 +1,1 @@
+//! Decides what this node says of itself, and when it says it.

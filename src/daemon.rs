@@ -1,0 +1,1 @@
+//! Joins the core and its hands into one daemon.

@@ -1,0 +1,1 @@
+//! Which GPUs this machine has.

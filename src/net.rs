@@ -1,0 +1,1 @@
+//! The network: libp2p, one file per protocol.

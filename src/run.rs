@@ -1,0 +1,1 @@
+//! Runs tasks: a keeper process stands over each.

@@ -1,0 +1,1 @@
+//! What travels: the protocols, their versions, limits and bytes.
