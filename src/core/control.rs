@@ -50,6 +50,11 @@ pub enum Message {
     Ask(Ask),
     /// Node to controller: my leases changed. Goes ahead of the gossip of the same report.
     Changed(Signed<Report>),
+    /// Controller to home: the queue has no room for this ask; ask again later.
+    Full {
+        /// The attempt.
+        task: TaskId,
+    },
     /// Controller to home: here they are.
     Granted(Signed<Grant>),
     /// Controller to home: no node of the mesh could ever fill this need.

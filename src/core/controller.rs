@@ -1,1 +1,450 @@
 //! Decides whom this node grants GPUs while it is controller.
+//!
+//! It holds nothing that cannot be rebuilt. Requests come from their homes, which present them
+//! again to every new controller; what is free comes from reports. A grant under way holds its GPUs
+//! until a report shows that it was used, its home gives it back, or its time is over; the node's
+//! ledger, not this table, is what makes a GPU taken.
+//!
+//! A new reign first listens: it grants when every living member has presented itself, or after
+//! [`Config::settle`], so that a queue from before is known before anybody is served.
+//!
+//! In: the reign, messages of homes, news of reports. Out: grants and reasons to wait.
+//! Always true: no two grants under way share a GPU; a later request never takes what an earlier
+//! one could use.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::control::{Ask, Message};
+use super::grant::Grant;
+use super::id::{NodeId, Reign, Term};
+use super::outbox::Outbox;
+use super::placement::{Held, Placement, block, place};
+use super::queue::{Full, Place, Queue};
+use super::report::Report;
+use super::request::WaitReason;
+use super::signed::{Key, Signed};
+use super::task::TaskId;
+use super::time::{Duration, Instant, earliest};
+
+/// How a controller behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// For how long a new reign listens at most. Longer than members take to answer a claim.
+    pub settle: Duration,
+    /// For how long a home may present a grant. Longer than opening a stream takes.
+    pub grant_ttl: Duration,
+    /// How long a grant is held beyond that: what a message may take on its way.
+    pub grant_margin: Duration,
+    /// The least time between two reasons told for one request.
+    pub tell_every: Duration,
+    /// How many of the first requests are told when their reason changes.
+    pub told_max: usize,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            settle: Duration::from_millis(500),
+            grant_ttl: Duration::from_secs(20),
+            grant_margin: Duration::from_secs(10),
+            tell_every: Duration::from_secs(1),
+            told_max: 256,
+        }
+    }
+}
+
+/// What the controller is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The deadline has come.
+    Deadline,
+    /// This node reigns no more.
+    Deposed,
+    /// Reports have changed, of this node.
+    FleetChanged(NodeId),
+    /// A member is dead or has left.
+    MemberDown(NodeId),
+    /// A message of a member.
+    Received(NodeId, Message),
+    /// This node reigns; these others are alive and will present themselves.
+    Reigns {
+        /// The reign's number.
+        term: Term,
+        /// The living members.
+        members: Vec<NodeId>,
+    },
+}
+
+/// A message to a member. May be this node itself: a home is served like any other.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Send(pub NodeId, pub Message);
+
+/// The controller's desk. Idle while another node reigns.
+#[derive(Debug)]
+pub struct Controller {
+    me: NodeId,
+    key: Key,
+    config: Config,
+    reign: Option<Current>,
+}
+
+/// What lasts for one reign.
+#[derive(Debug)]
+struct Current {
+    term: Term,
+    queue: Queue,
+    granted: BTreeMap<TaskId, Granted>,
+    /// Members that have not presented themselves, and how long they are waited for.
+    settling: Option<(BTreeSet<NodeId>, Instant)>,
+    /// When reasons that were held back are told.
+    tell_at: Option<Instant>,
+}
+
+/// A grant under way.
+#[derive(Debug)]
+struct Granted {
+    grant: Signed<Grant>,
+    until: Instant,
+}
+
+impl Controller {
+    /// A desk at which nobody reigns yet.
+    pub fn new(key: Key, config: Config) -> Self {
+        Self { me: key.id(), key, config, reign: None }
+    }
+
+    /// When it next wants [`Input::Deadline`].
+    pub fn deadline(&self) -> Option<Instant> {
+        let reign = self.reign.as_ref()?;
+        let settled = reign.settling.as_ref().map(|(_, until)| *until);
+        let expiry = reign.granted.values().map(|granted| granted.until).min();
+        earliest([settled, reign.tell_at, expiry])
+    }
+
+    /// How many requests wait here.
+    pub fn waiting(&self) -> usize {
+        self.reign.as_ref().map_or(0, |reign| reign.queue.len())
+    }
+
+    /// Handles one input; `fleet` are the latest reports of the living nodes.
+    pub fn handle(
+        &mut self,
+        input: Input,
+        fleet: &[&Report],
+        now: Instant,
+        out: &mut Outbox<Send>,
+    ) {
+        match input {
+            Input::Deadline => self.on_deadline(now),
+            Input::Deposed => self.reign = None,
+            Input::FleetChanged(node) => self.on_fleet_changed(node, fleet),
+            Input::MemberDown(node) => self.on_member_down(node),
+            Input::Received(from, message) => self.on_received(from, message, out),
+            Input::Reigns { term, members } => self.on_reigns(term, members, now),
+        }
+        self.serve(fleet, now, out);
+        self.check();
+    }
+
+    fn on_reigns(&mut self, term: Term, members: Vec<NodeId>, now: Instant) {
+        let members: BTreeSet<NodeId> =
+            members.into_iter().filter(|node| *node != self.me).collect();
+        self.reign = Some(Current {
+            term,
+            queue: Queue::default(),
+            granted: BTreeMap::new(),
+            settling: (!members.is_empty()).then(|| (members, now + self.config.settle)),
+            tell_at: None,
+        });
+    }
+
+    fn on_deadline(&mut self, now: Instant) {
+        let Some(reign) = &mut self.reign else { return };
+        if reign.settling.as_ref().is_some_and(|(_, until)| *until <= now) {
+            reign.settling = None;
+        }
+        if reign.tell_at.is_some_and(|at| at <= now) {
+            reign.tell_at = None;
+        }
+        reign.granted.retain(|_, granted| granted.until > now);
+    }
+
+    /// A report shows what became of grants: a GPU that was leased since, or another start.
+    fn on_fleet_changed(&mut self, node: NodeId, fleet: &[&Report]) {
+        let Some(reign) = &mut self.reign else { return };
+        let Some(report) = fleet.iter().find(|report| report.node == node) else { return };
+        reign.granted.retain(|task, granted| {
+            let grant = granted.grant.value();
+            grant.node != node || !is_settled(*task, grant, report)
+        });
+    }
+
+    fn on_member_down(&mut self, node: NodeId) {
+        let Some(reign) = &mut self.reign else { return };
+        reign.queue.remove_if(|waiting| waiting.home == node);
+        reign.granted.retain(|_, granted| {
+            granted.grant.value().node != node && granted.grant.value().home != node
+        });
+        Self::heard(reign, node);
+    }
+
+    /// One less to wait for.
+    fn heard(reign: &mut Current, node: NodeId) {
+        if let Some((members, _)) = &mut reign.settling {
+            members.remove(&node);
+            if members.is_empty() {
+                reign.settling = None;
+            }
+        }
+    }
+
+    fn on_received(&mut self, from: NodeId, message: Message, out: &mut Outbox<Send>) {
+        let Some(reign) = &mut self.reign else {
+            // The sender took this node for the controller; the caller knows whom it follows.
+            return;
+        };
+        match message {
+            Message::Ask(ask) => Self::on_ask(reign, from, ask, out),
+            Message::Present { term, asks, .. } if term == reign.term => {
+                for ask in asks {
+                    Self::on_ask(reign, from, ask, out);
+                }
+                Self::heard(reign, from);
+            }
+            Message::Withdraw { task } => {
+                if reign.queue.find(task).is_some_and(|waiting| waiting.home == from) {
+                    reign.queue.remove(task);
+                }
+                if reign.granted.get(&task).is_some_and(|held| held.grant.value().home == from) {
+                    reign.granted.remove(&task);
+                }
+            }
+            // Answers are for homes, reports for the directory; an old presentation is of no use.
+            _ => {}
+        }
+    }
+
+    fn on_ask(reign: &mut Current, from: NodeId, ask: Ask, out: &mut Outbox<Send>) {
+        let task = ask.task;
+        // Another home's task: a liar, or an id drawn twice in 2^60.
+        let stranger = reign.queue.find(task).is_some_and(|waiting| waiting.home != from)
+            || reign.granted.get(&task).is_some_and(|held| held.grant.value().home != from);
+        if stranger {
+            return;
+        }
+        if let Some(granted) = reign.granted.get(&task) {
+            if !ask.refused.iter().any(|(refused, _)| refused == granted.grant.value()) {
+                // The answer was lost, or crossed this repetition: the same grant again.
+                out.push(Send(from, Message::Granted(granted.grant.clone())));
+                return;
+            }
+            reign.granted.remove(&task);
+        }
+        // An older attempt of the same job is over.
+        reign.queue.remove_if(|waiting| {
+            waiting.home == from
+                && waiting.ask.task.job == task.job
+                && waiting.ask.task.attempt < task.attempt
+        });
+        if let Err(Full) = reign.queue.insert(reign.term, from, ask) {
+            out.push(Send(from, Message::Full { task }));
+        }
+    }
+
+    /// Walks the queue in order: grants what fits, tells the others why they wait.
+    fn serve(&mut self, fleet: &[&Report], now: Instant, out: &mut Outbox<Send>) {
+        let Some(reign) = &mut self.reign else { return };
+        if reign.settling.is_some() || reign.queue.is_empty() {
+            return;
+        }
+        let mut held = Held::default();
+        for granted in reign.granted.values() {
+            let grant = granted.grant.value();
+            grant.gpus.iter().for_each(|(gpu, _)| held.hold(grant.node, gpu));
+        }
+        let mut blocked = held.clone();
+        // Whether no GPU is left for anybody: then a long queue is only counted, not walked.
+        let mut exhausted = false;
+        let mut done: Vec<(TaskId, Served)> = Vec::new();
+        let mut reasons: Vec<(Place, WaitReason)> = Vec::new();
+        for (ahead, (place_of, waiting)) in reign.queue.iter().enumerate() {
+            let need = &waiting.ask.need;
+            let quiet = waiting.told.is_some() && ahead >= self.config.told_max;
+            if quiet && exhausted && need.gpus > 0 {
+                continue;
+            }
+            // Learnt from refusals: this node said no to this very start of it.
+            let ahead = u32::try_from(ahead - done.len()).unwrap_or(u32::MAX);
+            let avoid = avoid(&waiting.ask, fleet);
+            let choice: Vec<&Report>;
+            let choice = if avoid.is_empty() {
+                fleet
+            } else {
+                choice = fleet.iter().copied().filter(|r| !avoid.contains(&r.node)).collect();
+                &choice
+            };
+            match place(need, choice, &blocked) {
+                Placement::Fits { node, incarnation, gpus } => {
+                    for (gpu, _) in &gpus {
+                        held.hold(node, gpu);
+                        blocked.hold(node, gpu);
+                    }
+                    let grant = Grant {
+                        term: reign.term,
+                        job: waiting.ask.task.job,
+                        attempt: waiting.ask.task.attempt,
+                        home: waiting.home,
+                        node,
+                        incarnation,
+                        gpus,
+                        ttl_ms: u32::try_from(self.config.grant_ttl.as_millis())
+                            .unwrap_or(u32::MAX),
+                    };
+                    done.push((waiting.ask.task, Served::Grant(waiting.home, grant)));
+                }
+                Placement::Busy { .. } => {
+                    // Told apart: nothing is free, or something is but others come first.
+                    let reason = match place(need, choice, &held) {
+                        Placement::Busy { matching, free } => {
+                            WaitReason::Busy { matching, free, ahead }
+                        }
+                        _ => WaitReason::Behind { ahead },
+                    };
+                    block(need, fleet, &mut blocked);
+                    exhausted = exhausted || !any_left(fleet, &blocked);
+                    reasons.push((*place_of, reason));
+                }
+                // Told at once, but only to a new request: one that waits may wait for a node that
+                // is being restarted.
+                Placement::Infeasible(best)
+                    if avoid.is_empty() && waiting.told.is_none() && waiting.ask.key.is_none() =>
+                {
+                    done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
+                }
+                Placement::Infeasible(_) => {
+                    let reason = WaitReason::Busy { matching: 0, free: 0, ahead };
+                    reasons.push((*place_of, reason));
+                }
+            }
+        }
+        self.answer(done, now, out);
+        self.tell(reasons, now, out);
+    }
+
+    fn answer(&mut self, done: Vec<(TaskId, Served)>, now: Instant, out: &mut Outbox<Send>) {
+        let Some(reign) = &mut self.reign else { return };
+        for (task, served) in done {
+            reign.queue.remove(task);
+            match served {
+                Served::Grant(home, grant) => {
+                    let until = now + self.config.grant_ttl + self.config.grant_margin;
+                    let grant = self.key.sign(grant);
+                    reign.granted.insert(task, Granted { grant: grant.clone(), until });
+                    out.push(Send(home, Message::Granted(grant)));
+                }
+                Served::Infeasible(home, best) => {
+                    out.push(Send(home, Message::Infeasible { task, best }));
+                }
+            }
+        }
+    }
+
+    /// Tells the first in the queue why they wait, when that has changed, and not too often.
+    fn tell(&mut self, reasons: Vec<(Place, WaitReason)>, now: Instant, out: &mut Outbox<Send>) {
+        let Some(reign) = &mut self.reign else { return };
+        for (rank, (place, reason)) in reasons.into_iter().enumerate() {
+            let Some(home) = reign.queue.find(place.1).map(|waiting| waiting.home) else {
+                continue;
+            };
+            let Some(told) = reign.queue.told(place) else { continue };
+            match told {
+                Some((before, _)) if *before == reason => continue,
+                Some(_) if rank >= self.config.told_max => continue,
+                Some((_, at)) if now.since(*at) < self.config.tell_every => {
+                    reign.tell_at = earliest([reign.tell_at, Some(*at + self.config.tell_every)]);
+                    continue;
+                }
+                _ => *told = Some((reason.clone(), now)),
+            }
+            out.push(Send(home, Message::Queued { task: place.1, key: place.0, reason }));
+        }
+    }
+
+    /// No two grants under way share a GPU.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            let mut seen = BTreeSet::new();
+            for granted in self.reign.iter().flat_map(|reign| reign.granted.values()) {
+                let grant = granted.grant.value();
+                for (gpu, _) in &grant.gpus {
+                    debug_assert!(seen.insert((grant.node, gpu)), "{gpu} is granted twice");
+                }
+            }
+        }
+    }
+}
+
+/// How a request leaves the queue.
+enum Served {
+    Grant(NodeId, Grant),
+    Infeasible(NodeId, super::request::Best),
+}
+
+/// Whether any GPU could still be placed.
+fn any_left(fleet: &[&Report], blocked: &Held) -> bool {
+    fleet.iter().any(|report| {
+        let gpus = &report.gpus;
+        gpus.iter().any(|gpu| gpu.is_free() && !blocked.holds(report.node, &gpu.uuid))
+    })
+}
+
+/// Nodes that refused this request for a reason that their report does not show: they are asked
+/// again when their report is another.
+fn avoid(ask: &Ask, fleet: &[&Report]) -> BTreeSet<NodeId> {
+    use super::grant::Refusal;
+    ask.refused
+        .iter()
+        .filter(|(grant, refusal)| {
+            let persists = matches!(
+                refusal,
+                Refusal::CannotStart { elsewhere: true, .. }
+                    | Refusal::TooManyTasks { .. }
+                    | Refusal::MayNotSubmit
+                    | Refusal::NotServing
+            );
+            let same_start = fleet
+                .iter()
+                .any(|report| report.node == grant.node && report.incarnation == grant.incarnation);
+            persists && same_start
+        })
+        .map(|(grant, _)| grant.node)
+        .collect()
+}
+
+/// Whether a report shows that a grant was used or is worth nothing any more.
+fn is_settled(task: TaskId, grant: &Grant, report: &Report) -> bool {
+    if report.incarnation != grant.incarnation {
+        return true;
+    }
+    if grant.gpus.is_empty() {
+        return report
+            .gpuless_tasks
+            .iter()
+            .any(|lease| lease.job == task.job && lease.attempt == task.attempt);
+    }
+    grant.gpus.iter().any(|(gpu, seq)| report.gpu(gpu).is_none_or(|gpu| gpu.seq > *seq))
+}
+
+/// The reign under which a message for the controller makes sense, for whoever answers
+/// [`Message::NotController`].
+pub fn misdirected(follows: Option<Reign>, message: &Message) -> Option<Message> {
+    let task = match message {
+        Message::Ask(ask) => Some(ask.task),
+        Message::Present { .. } | Message::Withdraw { .. } => None,
+        _ => return None,
+    };
+    Some(Message::NotController { follows, task })
+}

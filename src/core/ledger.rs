@@ -1,1 +1,470 @@
 //! Decides whether a GPU is taken: the only place that may say so.
+//!
+//! A node is the only authority over its own GPUs. A grant is a recommendation; the lease is made
+//! here, before anything starts, by compare and swap: the grant names the lease number of each GPU
+//! that the controller saw, and it must still be the GPU's number. So one grant is worth at most
+//! one lease. Two controllers at once can make a home ask again; they cannot put two tasks on one
+//! GPU.
+//!
+//! A lease ends when the task's processes are gone, all of them. What SIGKILL does not end puts its
+//! GPUs, not the node, into quarantine until it does.
+//!
+//! In: grants that homes present, news of tasks, what GPUs the machine has. Out: yes or no to each
+//! offer, and the news that leases changed.
+//! Always true: a GPU has at most one lease; its number only grows; a lease is never ended by time.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::grant::{Grant, Refusal};
+use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Reign};
+use super::outbox::Outbox;
+use super::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState};
+use super::signed::Signed;
+use super::task::TaskId;
+use super::time::WallTime;
+
+/// Jobs whose latest attempt is remembered after it has ended.
+const ATTEMPTS_MAX: usize = 4_096;
+
+/// GPUs that one start of a node may ever have seen. One that goes away keeps its slot, and with it
+/// its number: what comes back under its name is not leased by a grant from before.
+const SLOTS_MAX: usize = 256;
+
+/// How a ledger behaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Config {
+    /// Tasks that may have a lease at once.
+    pub tasks_max: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self { tasks_max: 256 }
+    }
+}
+
+/// A lease as it is kept beside its task, so that a restarted daemon finds it again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeaseRecord {
+    /// Whose it is.
+    pub task: TaskId,
+    /// The GPUs, each with the number of this lease.
+    pub gpus: Vec<(GpuUuid, LeaseSeq)>,
+    /// The job's home.
+    pub home: NodeId,
+    /// The job's owner.
+    pub owner: String,
+    /// The job's name.
+    pub name: String,
+    /// When it was made, for people.
+    pub since: WallTime,
+}
+
+/// What the ledger is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The home of a task has its outcome.
+    Acknowledged {
+        /// The task.
+        task: TaskId,
+    },
+    /// A task of before this start of the daemon is still alive.
+    Adopt(LeaseRecord),
+    /// The task's command has ended or was told to end; its processes may be alive.
+    CommandEnded {
+        /// The task.
+        task: TaskId,
+    },
+    /// No process of the task is left, or none was ever started.
+    Gone {
+        /// The task.
+        task: TaskId,
+    },
+    /// The GPUs that the machine has now.
+    Inventory(Vec<Gpu>),
+    /// A home presents a grant.
+    Offer(Box<Offer>),
+    /// The node takes tasks, or not.
+    State(NodeState),
+    /// The task's process runs.
+    Started {
+        /// The task.
+        task: TaskId,
+    },
+    /// SIGKILL did not end the task's processes.
+    Stuck {
+        /// The task.
+        task: TaskId,
+        /// What is left, for people.
+        why: String,
+    },
+}
+
+/// A grant that is presented to this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offer {
+    /// Names the offer in the answer.
+    pub offer: u64,
+    /// Who presents it.
+    pub from: NodeId,
+    /// Whether that member may submit.
+    pub may_submit: bool,
+    /// The grant.
+    pub grant: Signed<Grant>,
+    /// The job's owner.
+    pub owner: String,
+    /// The job's name.
+    pub name: String,
+    /// The reign that this node follows.
+    pub follows: Option<Reign>,
+    /// The time, for people.
+    pub at: WallTime,
+}
+
+/// What the ledger wants done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// The lease is made: start the task.
+    Accept {
+        /// The offer.
+        offer: u64,
+        /// The lease.
+        lease: LeaseRecord,
+        /// The GPUs, with their indices.
+        gpus: Vec<(GpuUuid, u32)>,
+    },
+    /// Leases or GPUs have changed: the report is another.
+    Changed,
+    /// No lease.
+    Refuse {
+        /// The offer.
+        offer: u64,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The same task was accepted before: it runs, or did. Starting is idempotent.
+    Resume {
+        /// The offer.
+        offer: u64,
+        /// The task.
+        task: TaskId,
+    },
+}
+
+/// The leases of this node.
+#[derive(Debug)]
+pub struct Ledger {
+    me: NodeId,
+    incarnation: Incarnation,
+    config: Config,
+    state: NodeState,
+    slots: BTreeMap<GpuUuid, Slot>,
+    leases: BTreeMap<TaskId, Lease>,
+    /// The latest attempt of each job, and the order in which jobs were met.
+    attempts: BTreeMap<JobId, Attempt>,
+    met: VecDeque<JobId>,
+}
+
+/// One GPU.
+#[derive(Debug)]
+struct Slot {
+    gpu: Gpu,
+    seq: LeaseSeq,
+    lease: Option<TaskId>,
+    /// Whether the last inventory still had it.
+    present: bool,
+}
+
+/// One lease.
+#[derive(Debug)]
+struct Lease {
+    record: LeaseRecord,
+    state: LeaseState,
+    stuck: Option<String>,
+}
+
+impl Ledger {
+    /// An empty ledger of this start of the node.
+    pub fn new(me: NodeId, incarnation: Incarnation, config: Config) -> Self {
+        Self {
+            me,
+            incarnation,
+            config,
+            state: NodeState::Serving,
+            slots: BTreeMap::new(),
+            leases: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            met: VecDeque::new(),
+        }
+    }
+
+    /// Handles one input.
+    pub fn handle(&mut self, input: Input, out: &mut Outbox<Effect>) {
+        match input {
+            Input::Acknowledged { .. } => {}
+            Input::Adopt(record) => self.on_adopt(record, out),
+            Input::CommandEnded { task } => self.on_state(task, LeaseState::Draining, out),
+            Input::Gone { task } => self.on_gone(task, out),
+            Input::Inventory(gpus) => self.on_inventory(gpus, out),
+            Input::Offer(offer) => self.on_offer(*offer, out),
+            Input::State(state) => self.state = state,
+            Input::Started { task } => self.on_state(task, LeaseState::Running, out),
+            Input::Stuck { task, why } => self.on_stuck(task, why, out),
+        }
+        self.check();
+    }
+
+    /// The GPUs as the report shows them, in the order of their indices.
+    pub fn gpus(&self) -> Vec<Gpu> {
+        let shown = self.slots.values().filter(|slot| slot.present || slot.lease.is_some());
+        let mut gpus: Vec<Gpu> = shown.map(|slot| self.show(slot)).collect();
+        gpus.sort_by(|a, b| (a.index, &a.uuid).cmp(&(b.index, &b.uuid)));
+        gpus
+    }
+
+    /// The tasks without a GPU as the report shows them.
+    pub fn gpuless(&self) -> Vec<LeaseView> {
+        self.leases.values().filter(|lease| lease.record.gpus.is_empty()).map(Lease::view).collect()
+    }
+
+    /// How many tasks have a lease.
+    pub fn tasks(&self) -> usize {
+        self.leases.len()
+    }
+
+    fn show(&self, slot: &Slot) -> Gpu {
+        let lease = slot.lease.and_then(|task| self.leases.get(&task));
+        let stuck = lease.and_then(|lease| lease.stuck.clone());
+        let health = match stuck {
+            Some(why) => GpuHealth::Quarantined(why),
+            None if !slot.present => {
+                GpuHealth::Broken("the driver does not show it any more".into())
+            }
+            None => slot.gpu.health.clone(),
+        };
+        Gpu { health, seq: slot.seq, lease: lease.map(Lease::view), ..slot.gpu.clone() }
+    }
+
+    fn on_offer(&mut self, offer: Offer, out: &mut Outbox<Effect>) {
+        let grant = offer.grant.value();
+        let task = TaskId { job: grant.job, attempt: grant.attempt };
+        // The same home again with what was accepted already: its answer was lost.
+        let again = self.leases.get(&task).is_some_and(|lease| {
+            lease.record.home == offer.from && grant.home == offer.from && grant.node == self.me
+        });
+        if again {
+            out.push(Effect::Resume { offer: offer.offer, task });
+            return;
+        }
+        if let Err(refusal) = self.admit(&offer) {
+            out.push(Effect::Refuse { offer: offer.offer, refusal });
+            return;
+        }
+        let mut gpus = Vec::new();
+        let mut leased = Vec::new();
+        for (uuid, _) in &grant.gpus {
+            if let Some(slot) = self.slots.get_mut(uuid) {
+                slot.seq = slot.seq.next();
+                slot.lease = Some(task);
+                gpus.push((uuid.clone(), slot.gpu.index));
+                leased.push((uuid.clone(), slot.seq));
+            }
+        }
+        let record = LeaseRecord {
+            task,
+            gpus: leased,
+            home: offer.from,
+            owner: offer.owner,
+            name: offer.name,
+            since: offer.at,
+        };
+        let lease = Lease { record: record.clone(), state: LeaseState::Starting, stuck: None };
+        self.leases.insert(task, lease);
+        self.remember(task);
+        out.push(Effect::Accept { offer: offer.offer, lease: record, gpus });
+        out.push(Effect::Changed);
+    }
+
+    /// Whether an offer may have a lease now.
+    fn admit(&self, offer: &Offer) -> Result<(), Refusal> {
+        let grant = offer.grant.value();
+        if grant.node != self.me {
+            return Err(Refusal::OtherNode);
+        }
+        if grant.incarnation != self.incarnation {
+            return Err(Refusal::OtherIncarnation);
+        }
+        if grant.home != offer.from {
+            return Err(Refusal::OtherHome);
+        }
+        if !offer.may_submit {
+            return Err(Refusal::MayNotSubmit);
+        }
+        if let Some(follows) = offer.follows {
+            if grant.term < follows.term {
+                return Err(Refusal::OldTerm { newest: follows.term });
+            }
+            if grant.term == follows.term && offer.grant.signer() != follows.controller {
+                return Err(Refusal::NotController);
+            }
+        }
+        if self.state != NodeState::Serving {
+            return Err(Refusal::NotServing);
+        }
+        // The same attempt again is refused too, once it has ended: it was started already.
+        if let Some(latest) = self.attempts.get(&grant.job).filter(|a| **a >= grant.attempt) {
+            return Err(Refusal::OldAttempt { latest: *latest });
+        }
+        if self.leases.len() >= self.config.tasks_max as usize {
+            return Err(Refusal::TooManyTasks { limit: self.config.tasks_max });
+        }
+        let mut named = Vec::new();
+        for (uuid, seq) in &grant.gpus {
+            let unknown = || Refusal::UnknownGpu { gpu: uuid.clone() };
+            let slot = self.slots.get(uuid).ok_or_else(unknown)?;
+            if slot.lease.is_some() || slot.seq != *seq || named.contains(&uuid) {
+                return Err(Refusal::Taken { gpu: uuid.clone() });
+            }
+            if let GpuHealth::Broken(why) | GpuHealth::Quarantined(why) = self.show(slot).health {
+                return Err(Refusal::Unusable { gpu: uuid.clone(), why });
+            }
+            named.push(uuid);
+        }
+        Ok(())
+    }
+
+    /// Remembers the latest attempt of a job; of jobs without a lease only the last so many.
+    fn remember(&mut self, task: TaskId) {
+        if self.attempts.insert(task.job, task.attempt).is_none() {
+            self.met.push_back(task.job);
+        }
+        let leased = |job: &JobId, leases: &BTreeMap<TaskId, Lease>| {
+            leases.keys().any(|task| task.job == *job)
+        };
+        // At most as many turns as there are jobs: those that are alive go to the back.
+        for _ in 0..self.met.len() {
+            if self.met.len() <= ATTEMPTS_MAX {
+                break;
+            }
+            let Some(job) = self.met.pop_front() else { break };
+            if leased(&job, &self.leases) {
+                self.met.push_back(job);
+            } else {
+                self.attempts.remove(&job);
+            }
+        }
+    }
+
+    fn on_adopt(&mut self, record: LeaseRecord, out: &mut Outbox<Effect>) {
+        let task = record.task;
+        if self.leases.contains_key(&task) {
+            return;
+        }
+        for (uuid, seq) in &record.gpus {
+            let slot = self.slots.entry(uuid.clone()).or_insert_with(|| Slot::absent(uuid));
+            // Its number only grows, whatever was known of it.
+            slot.seq = slot.seq.max(*seq);
+            slot.lease = slot.lease.or(Some(task));
+        }
+        self.remember(task);
+        self.leases.insert(task, Lease { record, state: LeaseState::Running, stuck: None });
+        out.push(Effect::Changed);
+    }
+
+    fn on_state(&mut self, task: TaskId, state: LeaseState, out: &mut Outbox<Effect>) {
+        // A late or repeated notice never takes a lease back to an earlier state.
+        let Some(lease) = self.leases.get_mut(&task) else { return };
+        let forward = (lease.state == LeaseState::Starting && state != LeaseState::Starting)
+            || (lease.state == LeaseState::Running && state == LeaseState::Draining);
+        if forward {
+            lease.state = state;
+            out.push(Effect::Changed);
+        }
+    }
+
+    fn on_gone(&mut self, task: TaskId, out: &mut Outbox<Effect>) {
+        if self.leases.remove(&task).is_none() {
+            return;
+        }
+        for slot in self.slots.values_mut().filter(|slot| slot.lease == Some(task)) {
+            slot.lease = None;
+        }
+        out.push(Effect::Changed);
+    }
+
+    fn on_stuck(&mut self, task: TaskId, why: String, out: &mut Outbox<Effect>) {
+        if let Some(lease) = self.leases.get_mut(&task) {
+            lease.state = LeaseState::Draining;
+            lease.stuck = Some(why);
+            out.push(Effect::Changed);
+        }
+    }
+
+    fn on_inventory(&mut self, gpus: Vec<Gpu>, out: &mut Outbox<Effect>) {
+        let before = self.gpus();
+        self.slots.values_mut().for_each(|slot| slot.present = false);
+        for gpu in gpus {
+            if self.slots.len() >= SLOTS_MAX && !self.slots.contains_key(&gpu.uuid) {
+                continue;
+            }
+            let slot = self.slots.entry(gpu.uuid.clone()).or_insert_with_key(Slot::absent);
+            slot.gpu = gpu;
+            slot.present = true;
+        }
+        if self.gpus() != before {
+            out.push(Effect::Changed);
+        }
+    }
+
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            for (uuid, slot) in &self.slots {
+                if let Some(task) = slot.lease {
+                    let lease = self.leases.get(&task);
+                    debug_assert!(
+                        lease.is_some_and(|l| l.record.gpus.iter().any(|(gpu, _)| gpu == uuid)),
+                        "{uuid} is leased to a task that does not have it"
+                    );
+                }
+            }
+        }
+    }
+}
+
+impl Slot {
+    /// A GPU of which only the name is known.
+    fn absent(uuid: &GpuUuid) -> Self {
+        let gpu = Gpu {
+            uuid: uuid.clone(),
+            index: u32::MAX,
+            model: "unknown".into(),
+            memory_bytes: 0,
+            memory_free_bytes: 0,
+            utilization: None,
+            health: GpuHealth::Usable,
+            seq: LeaseSeq(0),
+            lease: None,
+        };
+        Self { gpu, seq: LeaseSeq(0), lease: None, present: false }
+    }
+}
+
+impl Lease {
+    fn view(&self) -> LeaseView {
+        let record = &self.record;
+        LeaseView {
+            job: record.task.job,
+            attempt: record.task.attempt,
+            name: record.name.clone(),
+            owner: record.owner.clone(),
+            home: record.home,
+            since: record.since,
+            state: self.state,
+        }
+    }
+}

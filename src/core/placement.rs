@@ -1,1 +1,165 @@
-//! Decides which GPUs fill a need: a pure function over the directory.
+//! Decides which GPUs fill a need: a pure function over the reports of the living nodes.
+//!
+//! It packs: of the nodes that can take the task it chooses the one that keeps the fewest matching
+//! GPUs free afterwards, and there the smallest GPUs that suffice, so that big needs find big
+//! nodes. Ties fall to the smaller node id, so that equal directories give equal answers.
+//!
+//! In: a need, the reports, what is held by grants under way or blocked by earlier requests.
+//! Out: a placement, or the facts that explain why there is none.
+//! Always true: a placed GPU was free, matching, and neither held nor blocked.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::id::{GpuUuid, Incarnation, LeaseSeq, NodeId};
+use super::report::{Gpu, GpuHealth, NodeState, Report};
+use super::request::{Best, Need};
+
+/// Models named in a [`Best`].
+const MODELS_MAX: usize = 16;
+
+/// GPUs that may not be placed although their reports call them free.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Held(BTreeMap<NodeId, BTreeSet<GpuUuid>>);
+
+impl Held {
+    /// Holds a GPU. Twice is once.
+    pub fn hold(&mut self, node: NodeId, gpu: &GpuUuid) {
+        self.0.entry(node).or_default().insert(gpu.clone());
+    }
+
+    /// Whether a GPU is held.
+    pub fn holds(&self, node: NodeId, gpu: &GpuUuid) -> bool {
+        self.0.get(&node).is_some_and(|gpus| gpus.contains(gpu))
+    }
+}
+
+/// What can be done about a need.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Placement {
+    /// It fits here.
+    Fits {
+        /// The node.
+        node: NodeId,
+        /// Its start.
+        incarnation: Incarnation,
+        /// Its GPUs, with the lease numbers that the report told.
+        gpus: Vec<(GpuUuid, LeaseSeq)>,
+    },
+    /// It could be filled, but not now.
+    Busy {
+        /// Matching GPUs of the mesh that work.
+        matching: u32,
+        /// How many of them are free and not held.
+        free: u32,
+    },
+    /// No node could ever fill it.
+    Infeasible(Best),
+}
+
+/// Places a need on the living nodes.
+pub fn place(need: &Need, fleet: &[&Report], held: &Held) -> Placement {
+    let mut best: Option<(Rank, &Report, Vec<&Gpu>)> = None;
+    let (mut matching, mut free, mut possible) = (0, 0, false);
+    for report in fleet {
+        if need.node.is_some_and(|node| node != report.node) {
+            continue;
+        }
+        let usable: Vec<&Gpu> = report.gpus.iter().filter(|gpu| could_use(need, gpu)).collect();
+        possible |= usable.len() >= need.gpus as usize;
+        matching += usable.len();
+        if report.state != NodeState::Serving {
+            continue;
+        }
+        let mut ready: Vec<&Gpu> = usable
+            .into_iter()
+            .filter(|gpu| gpu.is_free() && !held.holds(report.node, &gpu.uuid))
+            .collect();
+        free += ready.len();
+        let Some(left) = ready.len().checked_sub(need.gpus as usize) else { continue };
+        ready.sort_by_key(|gpu| (gpu.memory_bytes, gpu.index));
+        ready.truncate(need.gpus as usize);
+        // A task without GPUs goes where the fewest such tasks are; one with GPUs where it leaves
+        // the fewest GPUs over.
+        let crowd = if need.gpus == 0 { report.gpuless_tasks.len() } else { left };
+        let memory = ready.iter().map(|gpu| gpu.memory_bytes).sum();
+        let rank = Rank { crowd, memory, node: report.node };
+        if best.as_ref().is_none_or(|(other, ..)| rank < *other) {
+            best = Some((rank, report, ready));
+        }
+    }
+    match best {
+        Some((_, report, gpus)) => Placement::Fits {
+            node: report.node,
+            incarnation: report.incarnation,
+            gpus: gpus.into_iter().map(|gpu| (gpu.uuid.clone(), gpu.seq)).collect(),
+        },
+        None if possible => Placement::Busy { matching: count(matching), free: count(free) },
+        None => Placement::Infeasible(nearest(need, fleet)),
+    }
+}
+
+/// Where a placement stands among others: smaller is better.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Rank {
+    crowd: usize,
+    memory: u64,
+    node: NodeId,
+}
+
+/// Blocks every GPU that a waiting need could ever use, so that none behind it takes what it waits
+/// for: a later request passes an earlier one only on GPUs that are of no use to the earlier.
+pub fn block(need: &Need, fleet: &[&Report], held: &mut Held) {
+    for report in fleet {
+        if need.node.is_some_and(|node| node != report.node) {
+            continue;
+        }
+        let usable = || report.gpus.iter().filter(|gpu| could_use(need, gpu));
+        if usable().count() >= need.gpus as usize {
+            usable().for_each(|gpu| held.hold(report.node, &gpu.uuid));
+        }
+    }
+}
+
+/// Whether a GPU would do for a need if it were free.
+fn could_use(need: &Need, gpu: &Gpu) -> bool {
+    gpu.health == GpuHealth::Usable
+        && need.memory_bytes.is_none_or(|least| gpu.memory_bytes >= least)
+        && need.model.as_deref().is_none_or(|model| matches_model(model, &gpu.model))
+}
+
+/// Whether a model's name contains what was asked for. Case does not matter, nor do separators:
+/// `rtx-4090`, `RTX_4090` and `rtx4090` all match `NVIDIA GeForce RTX 4090`.
+pub fn matches_model(asked: &str, model: &str) -> bool {
+    let plain = |text: &str| -> String {
+        text.chars().filter(|c| c.is_alphanumeric()).flat_map(char::to_lowercase).collect()
+    };
+    plain(model).contains(&plain(asked))
+}
+
+/// The nearest that exists to a need that nothing fills.
+fn nearest(need: &Need, fleet: &[&Report]) -> Best {
+    let mut best = Best::default();
+    let mut models = BTreeSet::new();
+    for report in fleet {
+        let working = || report.gpus.iter().filter(|gpu| gpu.health == GpuHealth::Usable);
+        let usable = count(working().filter(|gpu| could_use(need, gpu)).count());
+        if usable > best.gpus {
+            best.gpus = usable;
+            best.node = Some(report.name.clone());
+        }
+        best.gpus_any = best.gpus_any.max(count(working().count()));
+        for gpu in working() {
+            best.memory_bytes_max = best.memory_bytes_max.max(gpu.memory_bytes);
+            models.insert(gpu.model.clone());
+        }
+    }
+    best.models = models.into_iter().take(MODELS_MAX).collect();
+    best
+}
+
+fn count(len: usize) -> u32 {
+    u32::try_from(len).unwrap_or(u32::MAX)
+}

@@ -1,1 +1,189 @@
-//! Decides in what order requests are placed.
+//! Decides in what order requests are placed: first come, first served, by stamped keys.
+//!
+//! A key is stamped by the controller that hears of a request first, and kept by the home, so no
+//! wall clock orders the queue and a failover does not reorder it. Keys that this reign cannot have
+//! seen (a later term, or a number of its own term that it never gave) are lies and stamped anew.
+//!
+//! Always true: a task is in the queue at most once; limits hold for all homes and for each.
+
+use std::collections::BTreeMap;
+
+use super::control::{Ask, OrderKey};
+use super::id::{NodeId, Term};
+use super::request::WaitReason;
+use super::task::TaskId;
+use super::time::Instant;
+
+/// Requests of all homes that may wait.
+pub const ASKS_MAX: usize = 65_536;
+
+/// Requests of one home that may wait.
+pub const ASKS_PER_HOME_MAX: usize = 10_000;
+
+/// A request that waits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waiting {
+    /// What was asked.
+    pub ask: Ask,
+    /// The home that asked.
+    pub home: NodeId,
+    /// What the home was told last, and when.
+    pub told: Option<(WaitReason, Instant)>,
+}
+
+/// The place of one request: its key, and its task where a liar repeats a key.
+pub type Place = (OrderKey, TaskId);
+
+/// Waiting requests in their order.
+#[derive(Debug, Default)]
+pub struct Queue {
+    waiting: BTreeMap<Place, Waiting>,
+    places: BTreeMap<TaskId, OrderKey>,
+    homes: BTreeMap<NodeId, usize>,
+    /// The next number of this reign.
+    next: u64,
+}
+
+/// The queue has no room for another request of this home.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Full;
+
+impl Queue {
+    /// Takes in a request, or its repetition, and answers its place.
+    ///
+    /// # Errors
+    /// [`Full`] if it is new and a limit is reached; nothing changes.
+    pub fn insert(&mut self, term: Term, home: NodeId, ask: Ask) -> Result<Place, Full> {
+        let known = self.remove(ask.task);
+        let of_home = self.homes.get(&home).copied().unwrap_or(0);
+        if known.is_none() && (self.waiting.len() >= ASKS_MAX || of_home >= ASKS_PER_HOME_MAX) {
+            return Err(Full);
+        }
+        let key = known.as_ref().map(|(key, _)| *key).unwrap_or_else(|| self.stamp(term, ask.key));
+        let told = known.and_then(|(_, waiting)| waiting.told);
+        let place = (key, ask.task);
+        self.places.insert(ask.task, key);
+        *self.homes.entry(home).or_default() += 1;
+        self.waiting.insert(place, Waiting { ask, home, told });
+        Ok(place)
+    }
+
+    fn stamp(&mut self, term: Term, claimed: Option<OrderKey>) -> OrderKey {
+        let seen = |key: &OrderKey| key.term < term || (key.term == term && key.seq < self.next);
+        if let Some(key) = claimed.filter(seen) {
+            return key;
+        }
+        let key = OrderKey { term, seq: self.next };
+        self.next += 1;
+        key
+    }
+
+    /// Takes out a request, if it waits.
+    pub fn remove(&mut self, task: TaskId) -> Option<(OrderKey, Waiting)> {
+        let key = self.places.remove(&task)?;
+        let waiting = self.waiting.remove(&(key, task))?;
+        if let Some(count) = self.homes.get_mut(&waiting.home) {
+            *count -= 1;
+            if *count == 0 {
+                self.homes.remove(&waiting.home);
+            }
+        }
+        Some((key, waiting))
+    }
+
+    /// Takes out everything that `gone` says is not wanted any more.
+    pub fn remove_if(&mut self, gone: impl Fn(&Waiting) -> bool) {
+        let tasks: Vec<TaskId> = self
+            .waiting
+            .iter()
+            .filter(|(_, waiting)| gone(waiting))
+            .map(|((_, task), _)| *task)
+            .collect();
+        for task in tasks {
+            self.remove(task);
+        }
+    }
+
+    /// The request of a task, if it waits.
+    pub fn find(&self, task: TaskId) -> Option<&Waiting> {
+        self.waiting.get(&(*self.places.get(&task)?, task))
+    }
+
+    /// What the home of a waiting request was told, to be changed.
+    pub fn told(&mut self, place: Place) -> Option<&mut Option<(WaitReason, Instant)>> {
+        self.waiting.get_mut(&place).map(|waiting| &mut waiting.told)
+    }
+
+    /// All of them, the first first.
+    pub fn iter(&self) -> impl Iterator<Item = (&Place, &Waiting)> {
+        self.waiting.iter()
+    }
+
+    /// How many wait.
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::id::{Attempt, JobId};
+    use crate::core::report::testing::node;
+    use crate::core::request::Need;
+
+    fn ask(job: u64, key: Option<OrderKey>) -> Ask {
+        let task = TaskId { job: JobId::from_bits(job), attempt: Attempt(1) };
+        Ask { task, need: Need::default(), owner: "o".into(), key, refused: Vec::new() }
+    }
+
+    fn order(queue: &Queue) -> Vec<u64> {
+        queue.iter().map(|((_, task), _)| task.job.bits()).collect()
+    }
+
+    #[test]
+    fn first_come_is_first_and_asking_again_keeps_the_place() {
+        let mut queue = Queue::default();
+        for job in [3, 1, 2, 3] {
+            queue.insert(Term(1), node(1), ask(job, None)).unwrap();
+        }
+        assert_eq!(order(&queue), [3, 1, 2]);
+        assert_eq!(queue.homes[&node(1)], 3);
+    }
+
+    #[test]
+    fn a_key_of_an_earlier_reign_comes_before_all_of_this_one() {
+        let mut queue = Queue::default();
+        queue.insert(Term(2), node(1), ask(1, None)).unwrap();
+        let old = OrderKey { term: Term(1), seq: 900 };
+        queue.insert(Term(2), node(2), ask(2, Some(old))).unwrap();
+        assert_eq!(order(&queue), [2, 1]);
+    }
+
+    #[test]
+    fn a_key_that_nobody_can_have_given_is_stamped_anew() {
+        let mut queue = Queue::default();
+        queue.insert(Term(2), node(1), ask(1, None)).unwrap();
+        let lie = OrderKey { term: Term(9), seq: 0 };
+        let (key, _) = queue.insert(Term(2), node(2), ask(2, Some(lie))).unwrap();
+        assert_eq!(key, OrderKey { term: Term(2), seq: 1 });
+    }
+
+    #[test]
+    fn a_home_that_floods_is_refused_and_others_are_not() {
+        let mut queue = Queue::default();
+        for job in 0..ASKS_PER_HOME_MAX as u64 {
+            queue.insert(Term(1), node(1), ask(job, None)).unwrap();
+        }
+        assert_eq!(queue.insert(Term(1), node(1), ask(77_777, None)), Err(Full));
+        assert!(queue.insert(Term(1), node(1), ask(5, None)).is_ok());
+        assert!(queue.insert(Term(1), node(2), ask(88_888, None)).is_ok());
+        queue.remove_if(|waiting| waiting.home == node(1));
+        assert_eq!(queue.len(), 1);
+    }
+}

@@ -151,3 +151,52 @@ pub enum LeaseState {
     /// The command has ended or was told to; some of its processes are still alive.
     Draining,
 }
+
+#[cfg(test)]
+pub(crate) mod testing {
+    //! Reports for the tests of the machines that read them.
+
+    use super::*;
+
+    /// The node with this number.
+    pub(crate) fn node(number: u8) -> NodeId {
+        crate::core::signed::Key::from_seed(&[number; 32]).id()
+    }
+
+    /// A free GPU with so many GiB.
+    pub(crate) fn gpu(uuid: &str, model: &str, gib: u64) -> Gpu {
+        Gpu {
+            uuid: GpuUuid(uuid.into()),
+            index: 0,
+            model: model.into(),
+            memory_bytes: gib << 30,
+            memory_free_bytes: gib << 30,
+            utilization: Some(0),
+            health: GpuHealth::Usable,
+            seq: LeaseSeq(0),
+            lease: None,
+        }
+    }
+
+    /// The first report of a serving node.
+    pub(crate) fn report(number: u8, gpus: Vec<Gpu>) -> Report {
+        Report {
+            node: node(number),
+            incarnation: Incarnation(1),
+            version: Version(1),
+            name: format!("n{number}"),
+            labels: BTreeMap::new(),
+            priority: 0,
+            seniority: u64::from(number),
+            state: NodeState::Serving,
+            gpus,
+            gpus_note: None,
+            cpus: 8,
+            memory_bytes: 64 << 30,
+            memory_free_bytes: 32 << 30,
+            software: "test".into(),
+            addresses: Vec::new(),
+            gpuless_tasks: Vec::new(),
+        }
+    }
+}

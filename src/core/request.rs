@@ -52,6 +52,8 @@ pub enum WaitReason {
         /// Requests that are before this one.
         ahead: u32,
     },
+    /// The controller's queue has no room for it; it is asked again from time to time.
+    Full,
     /// The granted node has not answered yet.
     Starting {
         /// Name of the node.

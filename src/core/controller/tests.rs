@@ -1,0 +1,226 @@
+//! The controller: order, idempotence, grants under way, and what a new reign does first.
+
+use super::*;
+use crate::core::grant::Refusal;
+use crate::core::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq};
+use crate::core::report::testing::{gpu, node, report};
+use crate::core::request::Need;
+
+const T0: Instant = Instant::from_nanos(1_000_000_000);
+
+fn task(job: u64) -> TaskId {
+    TaskId { job: JobId::from_bits(job), attempt: Attempt(1) }
+}
+
+fn ask(job: u64, gpus: u32) -> Ask {
+    let need = Need { gpus, ..Need::default() };
+    Ask { task: task(job), need, owner: "o".into(), key: None, refused: Vec::new() }
+}
+
+/// A controller that reigns and has settled, its fleet, and what it sent.
+struct Desk {
+    controller: Controller,
+    fleet: Vec<Report>,
+    now: Instant,
+}
+
+impl Desk {
+    fn new(fleet: Vec<Report>) -> Self {
+        let mut controller = Controller::new(Key::from_seed(&[9; 32]), Config::default());
+        let mut out = Outbox::new();
+        let reigns = Input::Reigns { term: Term(5), members: Vec::new() };
+        controller.handle(reigns, &[], T0, &mut out);
+        Self { controller, fleet, now: T0 }
+    }
+
+    fn handle(&mut self, input: Input) -> Vec<Send> {
+        let mut out = Outbox::new();
+        let fleet: Vec<&Report> = self.fleet.iter().collect();
+        self.controller.handle(input, &fleet, self.now, &mut out);
+        out.drain().collect()
+    }
+
+    fn ask(&mut self, home: u8, ask: Ask) -> Vec<Send> {
+        self.handle(Input::Received(node(home), Message::Ask(ask)))
+    }
+
+    fn wait(&mut self, span: Duration) -> Vec<Send> {
+        self.now = self.now + span;
+        self.handle(Input::Deadline)
+    }
+}
+
+fn grants(sent: &[Send]) -> Vec<&Grant> {
+    sent.iter()
+        .filter_map(|Send(_, message)| match message {
+            Message::Granted(grant) => Some(grant.value()),
+            _ => None,
+        })
+        .collect()
+}
+
+fn reason(sent: &[Send]) -> Option<&WaitReason> {
+    sent.iter().find_map(|Send(_, message)| match message {
+        Message::Queued { reason, .. } => Some(reason),
+        _ => None,
+    })
+}
+
+#[test]
+fn a_free_gpu_is_granted_in_the_same_call_and_only_once() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let sent = desk.ask(2, ask(1, 1));
+    let grant = grants(&sent)[0];
+    assert_eq!((grant.node, grant.home, grant.term), (node(1), node(2), Term(5)));
+    assert_eq!(grant.gpus, [(GpuUuid("a".into()), LeaseSeq(0))]);
+    let sent = desk.ask(3, ask(2, 1));
+    assert_eq!(reason(&sent), Some(&WaitReason::Busy { matching: 1, free: 0, ahead: 0 }));
+}
+
+#[test]
+fn asking_again_gives_the_same_grant_again() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let first = desk.ask(2, ask(1, 1));
+    assert_eq!(desk.ask(2, ask(1, 1)), first);
+}
+
+#[test]
+fn a_refused_grant_is_not_given_again_to_the_node_that_cannot_start_it() {
+    let mut desk = Desk::new(vec![
+        report(1, vec![gpu("a", "A100", 80)]),
+        report(2, vec![gpu("b", "A100", 80)]),
+    ]);
+    let first = grants(&desk.ask(3, ask(1, 1)))[0].clone();
+    let refusal = Refusal::CannotStart { why: "no such directory".into(), elsewhere: true };
+    let again = Ask { refused: vec![(first.clone(), refusal)], ..ask(1, 1) };
+    let second = desk.ask(3, again);
+    assert_ne!(grants(&second)[0].node, first.node);
+}
+
+#[test]
+fn a_freed_gpu_goes_to_the_first_in_the_queue() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    desk.ask(4, ask(3, 1));
+    // It was leased, and is free again.
+    desk.fleet[0].gpus[0].seq = LeaseSeq(1);
+    let sent = desk.handle(Input::FleetChanged(node(1)));
+    let granted = grants(&sent);
+    assert_eq!((granted.len(), granted[0].job), (1, JobId::from_bits(2)));
+}
+
+#[test]
+fn a_big_request_is_not_starved_by_small_ones_behind_it() {
+    let mut busy = report(1, vec![gpu("a", "A100", 80), gpu("b", "A100", 80)]);
+    busy.gpus[0].health = crate::core::report::GpuHealth::Usable;
+    let mut desk = Desk::new(vec![busy]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(2, ask(2, 2));
+    let sent = desk.ask(3, ask(3, 1));
+    assert!(grants(&sent).is_empty());
+    assert_eq!(reason(&sent), Some(&WaitReason::Behind { ahead: 1 }));
+}
+
+#[test]
+fn a_later_request_passes_on_gpus_that_are_of_no_use_to_the_earlier() {
+    let mut desk = Desk::new(vec![
+        report(1, vec![gpu("a", "A100", 80)]),
+        report(2, vec![gpu("b", "RTX 4090", 24)]),
+    ]);
+    let a100 = |job| {
+        let mut ask = ask(job, 1);
+        ask.need.model = Some("a100".into());
+        ask
+    };
+    desk.ask(3, a100(1));
+    desk.ask(3, a100(2));
+    assert_eq!(grants(&desk.ask(4, ask(3, 1)))[0].node, node(2));
+}
+
+#[test]
+fn the_impossible_is_told_at_once_to_the_new_and_never_to_those_who_wait() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let sent = desk.ask(2, ask(1, 9));
+    assert!(matches!(&sent[0].1, Message::Infeasible { best, .. } if best.gpus == 1));
+    desk.ask(2, ask(2, 1));
+    desk.ask(2, ask(3, 1));
+    desk.fleet.clear();
+    let sent = desk.wait(Duration::from_secs(2));
+    assert!(!sent.iter().any(|Send(_, message)| matches!(message, Message::Infeasible { .. })));
+    assert_eq!(desk.controller.waiting(), 1);
+}
+
+#[test]
+fn a_grant_that_is_never_presented_frees_its_gpu() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    let sent = desk.wait(Duration::from_secs(31));
+    assert_eq!(grants(&sent)[0].job, JobId::from_bits(2));
+}
+
+#[test]
+fn withdrawing_frees_at_once_and_only_the_home_may_withdraw() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    let withdraw = Message::Withdraw { task: task(1) };
+    assert!(desk.handle(Input::Received(node(4), withdraw.clone())).is_empty());
+    let sent = desk.handle(Input::Received(node(2), withdraw));
+    assert_eq!(grants(&sent)[0].job, JobId::from_bits(2));
+}
+
+#[test]
+fn a_new_reign_listens_first_and_serves_the_old_queue_in_its_order() {
+    let fleet = vec![report(1, vec![gpu("a", "A100", 80)])];
+    let mut desk = Desk::new(fleet);
+    let members = vec![node(1), node(2), node(3)];
+    desk.handle(Input::Reigns { term: Term(6), members });
+    assert!(desk.ask(3, ask(2, 1)).is_empty());
+    let old = super::super::control::OrderKey { term: Term(5), seq: 3 };
+    for number in [1, 2, 3] {
+        let asks = match number {
+            2 => vec![Ask { key: Some(old), ..ask(1, 1) }],
+            _ => Vec::new(),
+        };
+        let report = Key::from_seed(&[number; 32]).sign(report(number, Vec::new()));
+        let present = Message::Present { term: Term(6), report, asks };
+        let sent = desk.handle(Input::Received(node(number), present));
+        if number == 3 {
+            assert_eq!(grants(&sent)[0].job, JobId::from_bits(1));
+        } else {
+            assert!(sent.is_empty());
+        }
+    }
+}
+
+#[test]
+fn a_silent_member_does_not_hold_a_new_reign_up() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.handle(Input::Reigns { term: Term(6), members: vec![node(1), node(2)] });
+    desk.ask(2, ask(1, 1));
+    assert_eq!(grants(&desk.wait(Duration::from_millis(500))).len(), 1);
+}
+
+#[test]
+fn grants_of_a_restarted_node_are_forgotten() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    desk.fleet[0].incarnation = Incarnation(2);
+    let sent = desk.handle(Input::FleetChanged(node(1)));
+    assert_eq!(grants(&sent)[0].incarnation, Incarnation(2));
+}
+
+#[test]
+fn reasons_are_told_once_a_second_at_most() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(2, ask(2, 1));
+    assert!(reason(&desk.ask(2, ask(3, 1))).is_some());
+    let withdraw = Message::Withdraw { task: task(2) };
+    assert!(desk.handle(Input::Received(node(2), withdraw)).is_empty());
+    let sent = desk.wait(Duration::from_secs(1));
+    assert_eq!(reason(&sent), Some(&WaitReason::Busy { matching: 1, free: 0, ahead: 0 }));
+}

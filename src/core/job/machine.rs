@@ -1,0 +1,690 @@
+//! The machine of [`super`]: jobs of this home and what is due for each.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use super::{JobRecord, JobSpec, JobState, Place, Rejection};
+use crate::core::control::{Ask, Message, REFUSED_MAX};
+use crate::core::grant::{Grant, Refusal};
+use crate::core::id::{Attempt, JobId, NodeId, Reign};
+use crate::core::outbox::Outbox;
+use crate::core::request::WaitReason;
+use crate::core::signed::Signed;
+use crate::core::task::{Outcome, TaskId};
+use crate::core::time::{Duration, Instant, WallTime};
+
+/// Jobs of one home that have not ended; more are not taken on.
+pub const UNENDED_MAX: usize = 10_000;
+
+/// Ended jobs that a home remembers; the oldest are forgotten.
+pub const ENDED_MAX: usize = 10_000;
+
+/// Attempts of one job that could not be started before it is given up.
+const ATTEMPTS_MAX: u64 = 10;
+
+/// How soon an ask is repeated that got no answer, and that did.
+const ASK_AGAIN: Duration = Duration::from_secs(1);
+const ASK_STILL: Duration = Duration::from_secs(15);
+
+/// How soon a lost stream is opened again: the first, and the longest, of growing waits.
+const ATTACH_FIRST: Duration = Duration::from_millis(100);
+const ATTACH_LONGEST: Duration = Duration::from_secs(10);
+
+/// How soon an ask is repeated after a second refusal in a row.
+const REFUSED_FIRST: Duration = Duration::from_millis(50);
+
+/// What the jobs are told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// The node accepted the offer: the task runs there.
+    Accepted {
+        /// The task.
+        task: TaskId,
+        /// Since when, for people.
+        since: WallTime,
+    },
+    /// The node knows the task; the stream is open again.
+    Attached {
+        /// The task.
+        task: TaskId,
+        /// Since when it runs, for people.
+        since: WallTime,
+    },
+    /// Its user does not want the job any more.
+    Cancel {
+        /// The job.
+        job: JobId,
+        /// Without grace.
+        now: bool,
+    },
+    /// Another controller is followed, or none.
+    Controller(Option<Reign>),
+    /// The deadline has come.
+    Deadline,
+    /// The task has ended.
+    Ended {
+        /// The task.
+        task: TaskId,
+        /// How.
+        outcome: Outcome,
+        /// When, for people.
+        at: WallTime,
+    },
+    /// A node can be reached (again).
+    NodeUp(NodeId),
+    /// A job of before this start of the daemon.
+    Recall(Box<JobRecord>),
+    /// A message of a member.
+    Received(NodeId, Box<Message>),
+    /// The node refused the offer.
+    Refused {
+        /// The task.
+        task: TaskId,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// The job's latest record is stored.
+    Stored(JobId),
+    /// The stream to the node broke after something was sent on it.
+    StreamLost {
+        /// The task.
+        task: TaskId,
+    },
+    /// A user submits a job.
+    Submit(Box<JobSpec>),
+    /// The node does not know the task.
+    UnknownTask {
+        /// The task.
+        task: TaskId,
+    },
+    /// No stream to the node could be opened; nothing was sent.
+    Unreachable {
+        /// The task.
+        task: TaskId,
+        /// Why, in a sentence.
+        why: String,
+    },
+}
+
+/// What the jobs want done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// Tell the node that the outcome is recorded.
+    Acknowledge {
+        /// The task.
+        task: TaskId,
+    },
+    /// Open a stream to the node for a task that it has, or may have.
+    Attach {
+        /// The task.
+        task: TaskId,
+        /// The node.
+        node: NodeId,
+    },
+    /// The job is another: whoever watches it wants to know.
+    Changed(JobId),
+    /// Say this to the controller.
+    Control(Message),
+    /// Remove the job's record.
+    Forget(JobId),
+    /// Open a stream to the node and present the grant.
+    Offer {
+        /// The task.
+        task: TaskId,
+        /// The grant; it names the node.
+        grant: Signed<Grant>,
+    },
+    /// Present this home to a new controller, with what waits here.
+    Present(Vec<Ask>),
+    /// Tell the node to end the task.
+    Stop {
+        /// The task.
+        task: TaskId,
+        /// Without grace.
+        now: bool,
+    },
+    /// Keep this record; [`Input::Stored`] answers.
+    Store(Box<JobRecord>),
+}
+
+/// The jobs of this home.
+#[derive(Debug)]
+pub struct Jobs {
+    me: NodeId,
+    jobs: BTreeMap<JobId, Entry>,
+    /// When something is due for a job; each job has at most one entry, that of `Entry::due`.
+    due: BTreeSet<(Instant, JobId)>,
+    /// Ended jobs, the oldest first.
+    ended: VecDeque<JobId>,
+    controller: Option<Reign>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    record: JobRecord,
+    due: Option<Instant>,
+    /// Tries in a row of what is being tried: asking, or attaching.
+    tries: u32,
+    /// Whether the offer may have arrived although no answer came: the task may be alive.
+    doubt: bool,
+    refused: Vec<(Grant, Refusal)>,
+}
+
+impl Jobs {
+    /// No jobs yet.
+    pub fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            jobs: BTreeMap::new(),
+            due: BTreeSet::new(),
+            ended: VecDeque::new(),
+            controller: None,
+        }
+    }
+
+    /// When it next wants [`Input::Deadline`].
+    pub fn deadline(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// Whether another job is taken on.
+    pub fn has_room(&self) -> bool {
+        self.jobs.len() - self.ended.len() < UNENDED_MAX
+    }
+
+    /// The record of a job.
+    pub fn find(&self, job: JobId) -> Option<&JobRecord> {
+        self.jobs.get(&job).map(|entry| &entry.record)
+    }
+
+    /// All jobs.
+    pub fn iter(&self) -> impl Iterator<Item = &JobRecord> {
+        self.jobs.values().map(|entry| &entry.record)
+    }
+
+    /// Handles one input; `at` is the time for people.
+    pub fn handle(&mut self, input: Input, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
+        match input {
+            Input::Accepted { task, since } => self.on_running(task, since, true, out),
+            Input::Attached { task, since } => self.on_running(task, since, false, out),
+            Input::Cancel { job, now: hard } => self.on_cancel(job, hard, at, out),
+            Input::Controller(reign) => self.on_controller(reign, now, out),
+            Input::Deadline => self.on_deadline(now, out),
+            Input::Ended { task, outcome, at } => self.on_ended(task, outcome, at, out),
+            Input::NodeUp(node) => self.on_node_up(node, now, out),
+            Input::Recall(record) => self.on_recall(*record, now, out),
+            Input::Received(from, message) => self.on_received(from, *message, now, at, out),
+            Input::Refused { task, refusal } => self.on_refused(task, refusal, now, at, out),
+            Input::Stored(job) => self.on_stored(job, out),
+            Input::StreamLost { task } => self.on_stream_lost(task, now, out),
+            Input::Submit(spec) => self.on_submit(*spec, now, out),
+            Input::UnknownTask { task } => self.on_unknown(task, now, at, out),
+            // Nothing was sent now, but something may have been before.
+            Input::Unreachable { task, .. } if self.may_be_alive(task) => {
+                self.on_stream_lost(task, now, out);
+            }
+            Input::Unreachable { task, why } => {
+                let refusal = Refusal::CannotStart { why, elsewhere: true };
+                self.on_refused(task, refusal, now, at, out);
+            }
+        }
+    }
+
+    fn on_submit(&mut self, spec: JobSpec, now: Instant, out: &mut Outbox<Effect>) {
+        let job = spec.id;
+        if self.jobs.contains_key(&job) || !self.has_room() {
+            return;
+        }
+        let record = JobRecord {
+            task: TaskId { job, attempt: Attempt(1) },
+            spec,
+            key: None,
+            state: JobState::Waiting { reason: WaitReason::NoController },
+            cancelled: false,
+        };
+        out.push(Effect::Store(Box::new(record.clone())));
+        self.jobs.insert(job, Entry::new(record));
+        self.ask(job, now, out);
+    }
+
+    fn on_recall(&mut self, mut record: JobRecord, now: Instant, out: &mut Outbox<Effect>) {
+        let job = record.spec.id;
+        if let JobState::Running { connected, .. } = &mut record.state {
+            *connected = false;
+        }
+        if is_ended(&record.state) {
+            self.ended.push_back(job);
+        }
+        let waits = matches!(record.state, JobState::Waiting { .. });
+        let doubt = matches!(record.state, JobState::Starting { .. });
+        self.jobs.insert(job, Entry { doubt, ..Entry::new(record) });
+        if waits {
+            self.ask(job, now, out);
+        } else {
+            self.attach(job, now, out);
+        }
+        self.forget_oldest(out);
+    }
+
+    /// Asks the controller for a waiting job, and sees to it that it is asked again.
+    fn ask(&mut self, job: JobId, now: Instant, out: &mut Outbox<Effect>) {
+        let controller = self.controller;
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if !matches!(entry.record.state, JobState::Waiting { .. }) {
+            return;
+        }
+        if controller.is_none() {
+            return;
+        }
+        let answered = matches!(&entry.record.state, JobState::Waiting { reason }
+            if *reason != WaitReason::NoController);
+        out.push(Effect::Control(Message::Ask(entry.ask())));
+        let wait = if answered { ASK_STILL } else { growing(ASK_AGAIN, entry.tries, ASK_STILL) };
+        entry.tries = entry.tries.saturating_add(1);
+        self.set_due(job, Some(now + wait));
+    }
+
+    /// Opens the stream to the node that has, or may have, the task of a job.
+    fn attach(&mut self, job: JobId, now: Instant, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let node = match &entry.record.state {
+            JobState::Starting { grant } => grant.node,
+            JobState::Running { place, connected: false, .. } => place.node,
+            _ => return,
+        };
+        out.push(Effect::Attach { task: entry.record.task, node });
+        if entry.record.cancelled {
+            out.push(Effect::Stop { task: entry.record.task, now: false });
+        }
+        let wait = growing(ATTACH_FIRST, entry.tries, ATTACH_LONGEST) + ATTACH_LONGEST;
+        entry.tries = entry.tries.saturating_add(1);
+        // Who opens the stream answers; should the answer never come, this tries again.
+        self.set_due(job, Some(now + wait));
+    }
+
+    fn on_controller(&mut self, reign: Option<Reign>, now: Instant, out: &mut Outbox<Effect>) {
+        self.controller = reign;
+        let waiting: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| matches!(entry.record.state, JobState::Waiting { .. }))
+            .map(|(job, _)| *job)
+            .collect();
+        let mut asks = Vec::new();
+        for job in waiting {
+            let Some(entry) = self.jobs.get_mut(&job) else { continue };
+            entry.tries = 0;
+            entry.record.state = JobState::Waiting { reason: WaitReason::NoController };
+            out.push(Effect::Changed(job));
+            if reign.is_none() {
+                self.set_due(job, None);
+                continue;
+            }
+            if asks.len() < crate::core::control::PRESENT_ASKS_MAX {
+                asks.push(entry.ask());
+                self.set_due(job, Some(now + ASK_AGAIN));
+            } else {
+                self.ask(job, now, out);
+            }
+        }
+        if reign.is_some() {
+            out.push(Effect::Present(asks));
+        }
+    }
+
+    fn on_received(
+        &mut self,
+        from: NodeId,
+        message: Message,
+        now: Instant,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        // Only the controller that is followed is believed; its words of yesterday are not.
+        if self.controller.is_none_or(|reign| reign.controller != from) {
+            return;
+        }
+        match message {
+            Message::Granted(grant) => self.on_granted(grant, out),
+            Message::Infeasible { task, best } if self.waits(task) => {
+                self.reject(task.job, Rejection::Infeasible { best }, at, out);
+            }
+            Message::Queued { task, key, reason } if self.waits(task) => {
+                let Some(entry) = self.jobs.get_mut(&task.job) else { return };
+                let stamped = entry.record.key != Some(key);
+                entry.record.key = Some(key);
+                entry.record.state = JobState::Waiting { reason };
+                if stamped {
+                    out.push(Effect::Store(Box::new(entry.record.clone())));
+                }
+                out.push(Effect::Changed(task.job));
+                self.set_due(task.job, Some(now + ASK_STILL));
+            }
+            Message::Full { task } if self.waits(task) => {
+                let Some(entry) = self.jobs.get_mut(&task.job) else { return };
+                entry.record.state = JobState::Waiting { reason: WaitReason::Full };
+                out.push(Effect::Changed(task.job));
+            }
+            _ => {}
+        }
+    }
+
+    fn on_granted(&mut self, grant: Signed<Grant>, out: &mut Outbox<Effect>) {
+        let value = grant.value();
+        let task = TaskId { job: value.job, attempt: value.attempt };
+        if value.home != self.me {
+            return;
+        }
+        let Some(entry) = self.jobs.get_mut(&task.job).filter(|entry| entry.record.task == task)
+        else {
+            // Nobody here wants it (any more): its GPUs need not be held.
+            out.push(Effect::Control(Message::Withdraw { task }));
+            return;
+        };
+        match &entry.record.state {
+            JobState::Waiting { .. } => {
+                entry.record.state = JobState::Starting { grant: value.clone() };
+                entry.tries = 0;
+                entry.doubt = false;
+                // On disk before the offer is sent would cost every submission a flush; if this
+                // record is lost with the machine, so is its attached user, and the node keeps
+                // the outcome. What is lost can never be started twice: the job is lost with it.
+                out.push(Effect::Store(Box::new(entry.record.clone())));
+                out.push(Effect::Changed(task.job));
+                out.push(Effect::Offer { task, grant });
+                self.set_due(task.job, None);
+            }
+            // The same again, or one that crossed: the first is being presented.
+            JobState::Starting { .. } | JobState::Running { .. } => {}
+            JobState::Ended { .. } | JobState::Rejected { .. } => {
+                out.push(Effect::Control(Message::Withdraw { task }));
+            }
+        }
+    }
+
+    fn on_running(&mut self, task: TaskId, since: WallTime, fresh: bool, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.entry(task) else { return };
+        let place = match &entry.record.state {
+            JobState::Starting { grant } => Place::of(grant),
+            JobState::Running { place, .. } => place.clone(),
+            _ => return,
+        };
+        entry.record.state = JobState::Running { place, since, connected: true };
+        entry.tries = 0;
+        entry.refused.clear();
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(task.job));
+        if entry.record.cancelled && !fresh {
+            out.push(Effect::Stop { task, now: false });
+        }
+        self.set_due(task.job, None);
+    }
+
+    fn on_refused(
+        &mut self,
+        task: TaskId,
+        refusal: Refusal,
+        now: Instant,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.entry(task) else { return };
+        let JobState::Starting { grant } = &entry.record.state else { return };
+        let grant = grant.clone();
+        if entry.record.cancelled {
+            out.push(Effect::Control(Message::Withdraw { task }));
+            self.reject(task.job, Rejection::Cancelled, at, out);
+            return;
+        }
+        match &refusal {
+            Refusal::CannotStart { why, elsewhere: false } => {
+                let why = why.clone();
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+                return;
+            }
+            Refusal::CannotStart { why, .. } if task.attempt.0 >= ATTEMPTS_MAX => {
+                let why = format!("{ATTEMPTS_MAX} attempts could not be started, the last: {why}");
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+                return;
+            }
+            // The node has seen this attempt: it may be alive there.
+            Refusal::OldAttempt { .. } => {
+                entry.doubt = true;
+                self.attach(task.job, now, out);
+                return;
+            }
+            // Leased and given back: this attempt is over for good.
+            Refusal::CannotStart { .. } => {
+                entry.record.task.attempt = task.attempt.next();
+            }
+            _ => {}
+        }
+        if entry.refused.len() >= REFUSED_MAX {
+            entry.refused.remove(0);
+        }
+        entry.refused.push((grant, refusal));
+        let tries = entry.tries;
+        entry.tries = entry.tries.saturating_add(1);
+        self.wait_again(task.job, tries, now, out);
+    }
+
+    /// Back to waiting: asks at once after the first failure, later after the others.
+    fn wait_again(&mut self, job: JobId, tries: u32, now: Instant, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        entry.record.state = JobState::Waiting { reason: WaitReason::NoController };
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(job));
+        if tries == 0 {
+            self.ask(job, now, out);
+        } else {
+            self.set_due(job, Some(now + growing(REFUSED_FIRST, tries, ASK_AGAIN)));
+        }
+    }
+
+    /// Whether a task is known to run, or was offered without an answer.
+    fn may_be_alive(&self, task: TaskId) -> bool {
+        self.jobs.get(&task.job).is_some_and(|entry| {
+            let runs = matches!(entry.record.state, JobState::Running { .. });
+            entry.record.task == task && (runs || entry.doubt)
+        })
+    }
+
+    fn on_stream_lost(&mut self, task: TaskId, now: Instant, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.entry(task) else { return };
+        match &mut entry.record.state {
+            JobState::Running { connected, .. } => {
+                if std::mem::replace(connected, false) {
+                    entry.tries = 0;
+                    out.push(Effect::Changed(task.job));
+                }
+            }
+            JobState::Starting { .. } => entry.doubt = true,
+            _ => return,
+        }
+        let wait = growing(ATTACH_FIRST, entry.tries, ATTACH_LONGEST);
+        self.set_due(task.job, Some(now + wait));
+    }
+
+    fn on_unknown(&mut self, task: TaskId, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.entry(task) else { return };
+        match &entry.record.state {
+            JobState::Starting { .. } if entry.record.cancelled => {
+                self.reject(task.job, Rejection::Cancelled, at, out);
+            }
+            JobState::Starting { .. } => {
+                // Never accepted. The next attempt has another number, so that an offer still on
+                // its way is refused as an old one.
+                entry.record.task.attempt = task.attempt.next();
+                entry.tries = 0;
+                self.wait_again(task.job, 0, now, out);
+            }
+            JobState::Running { .. } => {
+                let why = "its node has lost all trace of it".to_owned();
+                self.on_ended(task, Outcome::Lost { why }, at, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn on_ended(&mut self, task: TaskId, outcome: Outcome, at: WallTime, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.entry(task) else { return };
+        let place = match &entry.record.state {
+            JobState::Starting { grant } => Place::of(grant),
+            JobState::Running { place, .. } => place.clone(),
+            // Told again: the acknowledgement was lost.
+            JobState::Ended { .. } => {
+                out.push(Effect::Acknowledge { task });
+                return;
+            }
+            _ => return,
+        };
+        self.end(task.job, JobState::Ended { outcome, place: Some(place), at }, out);
+    }
+
+    fn reject(&mut self, job: JobId, why: Rejection, at: WallTime, out: &mut Outbox<Effect>) {
+        self.end(job, JobState::Rejected { why, at }, out);
+    }
+
+    fn end(&mut self, job: JobId, state: JobState, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        debug_assert!(!is_ended(&entry.record.state), "a job ends once");
+        entry.record.state = state;
+        entry.refused = Vec::new();
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(job));
+        self.set_due(job, None);
+        self.ended.push_back(job);
+        self.forget_oldest(out);
+    }
+
+    fn forget_oldest(&mut self, out: &mut Outbox<Effect>) {
+        while self.ended.len() > ENDED_MAX {
+            let Some(job) = self.ended.pop_front() else { return };
+            self.jobs.remove(&job);
+            out.push(Effect::Forget(job));
+        }
+    }
+
+    fn on_stored(&mut self, job: JobId, out: &mut Outbox<Effect>) {
+        if let Some(entry) = self.jobs.get(&job)
+            && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
+        {
+            out.push(Effect::Acknowledge { task: entry.record.task });
+        }
+    }
+
+    fn on_cancel(&mut self, job: JobId, hard: bool, at: WallTime, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let task = entry.record.task;
+        match entry.record.state {
+            JobState::Waiting { .. } => {
+                entry.record.cancelled = true;
+                out.push(Effect::Control(Message::Withdraw { task }));
+                self.reject(job, Rejection::Cancelled, at, out);
+            }
+            JobState::Starting { .. } | JobState::Running { .. } => {
+                if !std::mem::replace(&mut entry.record.cancelled, true) {
+                    out.push(Effect::Store(Box::new(entry.record.clone())));
+                    out.push(Effect::Changed(job));
+                }
+                out.push(Effect::Stop { task, now: hard });
+            }
+            JobState::Ended { .. } | JobState::Rejected { .. } => {}
+        }
+    }
+
+    fn on_node_up(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
+        let lost: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| entry.due.is_some() && entry.waits_for(node))
+            .map(|(job, _)| *job)
+            .collect();
+        for job in lost {
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.tries = 0;
+            }
+            self.attach(job, now, out);
+        }
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Outbox<Effect>) {
+        while let Some((at, job)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
+            self.due.remove(&(at, job));
+            let Some(entry) = self.jobs.get_mut(&job) else { continue };
+            entry.due = None;
+            if matches!(entry.record.state, JobState::Waiting { .. }) {
+                // What was refused a while ago may be different now.
+                if entry.tries > 1 {
+                    entry.refused.clear();
+                }
+                self.ask(job, now, out);
+            } else {
+                self.attach(job, now, out);
+            }
+        }
+    }
+
+    fn waits(&self, task: TaskId) -> bool {
+        self.jobs.get(&task.job).is_some_and(|entry| {
+            entry.record.task == task && matches!(entry.record.state, JobState::Waiting { .. })
+        })
+    }
+
+    /// The job of a task, if that is its latest attempt: what comes late for another is dropped.
+    fn entry(&mut self, task: TaskId) -> Option<&mut Entry> {
+        self.jobs.get_mut(&task.job).filter(|entry| entry.record.task == task)
+    }
+
+    fn set_due(&mut self, job: JobId, at: Option<Instant>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        if let Some(before) = std::mem::replace(&mut entry.due, at) {
+            self.due.remove(&(before, job));
+        }
+        if let Some(at) = at {
+            self.due.insert((at, job));
+        }
+    }
+}
+
+impl Entry {
+    fn new(record: JobRecord) -> Self {
+        Self { record, due: None, tries: 0, doubt: false, refused: Vec::new() }
+    }
+
+    fn ask(&self) -> Ask {
+        Ask {
+            task: self.record.task,
+            need: self.record.spec.need.clone(),
+            owner: self.record.spec.owner.clone(),
+            key: self.record.key,
+            refused: self.refused.clone(),
+        }
+    }
+
+    /// Whether a stream to this node is what the job is waiting for.
+    fn waits_for(&self, node: NodeId) -> bool {
+        match &self.record.state {
+            JobState::Starting { grant } => grant.node == node,
+            JobState::Running { place, connected: false, .. } => place.node == node,
+            _ => false,
+        }
+    }
+}
+
+impl Place {
+    /// Where a grant sends its task.
+    fn of(grant: &Grant) -> Self {
+        let gpus = grant.gpus.iter().map(|(gpu, _)| gpu.clone()).collect();
+        Self { node: grant.node, gpus }
+    }
+}
+
+/// Whether a job can change no more.
+pub(super) fn is_ended(state: &JobState) -> bool {
+    matches!(state, JobState::Ended { .. } | JobState::Rejected { .. })
+}
+
+/// The wait before the next of some tries: doubled each time, up to a limit.
+fn growing(first: Duration, tries: u32, longest: Duration) -> Duration {
+    first.saturating_mul(1 << tries.min(10)).min(longest)
+}

@@ -1,0 +1,12 @@
+//! Real daemons on one machine: the demo, a mesh to play with, and the benchmarks.
+
+pub mod bench;
+pub mod command;
+pub mod demo;
+pub mod figures;
+pub mod leftovers;
+pub mod mesh;
+pub mod stopwatch;
+pub mod talk;
+pub mod task;
+pub mod up;

@@ -1,0 +1,97 @@
+//! The command line of `testnet`.
+
+use std::io::Write as _;
+use std::process::ExitCode;
+
+use anyhow::{Context as _, Result};
+use clap::{Parser, Subcommand};
+
+use super::mesh::Program;
+use super::talk::Talk;
+use super::{bench, demo, up};
+
+/// The first argument with which this program starts itself as `gpuvine`.
+pub const AS_GPUVINE: &str = "__gpuvine";
+
+/// A mesh of gpuvine daemons on this machine, with simulated GPUs.
+#[derive(Debug, Parser)]
+#[command(name = "testnet", version, after_help = "Example: testnet demo")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Five nodes are joined, used, robbed of their controller, and go on.
+    #[command(after_help = "Example: testnet demo --json > figures.json")]
+    Demo {
+        /// Print only the figures, as one JSON value.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Start a mesh, keep it running, and tell how to use it from another terminal.
+    #[command(after_help = "Example: testnet up --nodes 3 --gpus 2xA100-80G")]
+    Up(up::Arguments),
+    /// Measure what an idle node costs, in a mesh of many.
+    #[command(after_help = "Example: testnet bench --nodes 20 --seconds 30")]
+    Bench(bench::Arguments),
+}
+
+/// Parses the command line and does what it says.
+pub fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let result = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")
+        .and_then(|runtime| runtime.block_on(interruptible(arguments)));
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Without a standard error there is nobody to tell.
+            let _ = writeln!(std::io::stderr(), "testnet: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Ctrl-C and SIGTERM drop what runs, and with it every process and file of the mesh.
+async fn interruptible(arguments: Arguments) -> Result<()> {
+    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        result = run(arguments) => result,
+        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; the mesh is gone")),
+        _ = term.recv() => Err(anyhow::anyhow!("terminated; the mesh is gone")),
+    }
+}
+
+async fn run(arguments: Arguments) -> Result<()> {
+    let program = Program {
+        path: std::env::current_exe().context("cannot find this program's own file")?,
+        prefix: vec![AS_GPUVINE.into()],
+    };
+    match arguments.command {
+        Command::Demo { json } => {
+            let talk = Talk::new(json);
+            let findings = tokio::time::timeout(demo::LIMIT, demo::play(&program, &talk))
+                .await
+                .context("the demo is stuck")??;
+            match json {
+                true => print(&serde_json::to_string_pretty(&findings)?),
+                false => print(&format!("\n{}", findings.table())),
+            }
+        }
+        Command::Up(arguments) => up::run(&program, &arguments).await,
+        Command::Bench(arguments) => bench::run(&program, &arguments).await,
+    }
+}
+
+/// Prints to standard output. A reader who has gone is no failure.
+pub(super) fn print(text: &str) -> Result<()> {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        other => Ok(other?),
+    }
+}
