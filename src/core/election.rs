@@ -1,10 +1,27 @@
 //! Decides who is controller.
 //!
-//! See the module's owner for the text; design: every node can see who is alive, so no votes are
-//! counted. The best-placed live node claims `term + 1` when there is no live controller.
+//! Every node can see who is alive, so no votes are counted. The best-placed living node (operator's
+//! priority, then longest in the mesh, then id) claims the next term when there is no living
+//! controller, after a delay that grows with its rank; everyone follows the highest reign, (term,
+//! id), that they have heard of. Two halves of a split mesh each have a controller; on healing the
+//! higher claim wins. That is enough, for a term is not the fence: each node's ledger is.
+//!
+//! The first few in rank are standbys. Each holds a link to the controller and pings it a few times
+//! a second, so failover does not wait for SWIM. One standby with a bad link deposes nobody: a
+//! controller is given up when most living standbys cannot reach it, when SWIM calls it dead, or
+//! when it leaves. A better placed newcomer deposes nobody either. A node that has just started
+//! listens first. The highest term is on disk before it is claimed.
+//!
+//! In: who could reign, by rank; links; messages. Out: claims, pings, suspicions.
+//! Always true: the reign that is followed only grows; a claim's term was stored before it was made.
+
+mod machine;
+#[cfg(test)]
+mod tests;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::machine::{Config, Effect, Election, Input};
 use super::id::{NodeId, Reign, Term};
 use super::signed::{Signable, Signed};
 

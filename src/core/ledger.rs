@@ -85,6 +85,8 @@ pub enum Input {
         /// The task.
         task: TaskId,
     },
+    /// The number of this start, should it have to be raised.
+    Incarnation(Incarnation),
     /// The GPUs that the machine has now.
     Inventory(Vec<Gpu>),
     /// A home presents a grant.
@@ -210,6 +212,7 @@ impl Ledger {
             Input::Adopt(record) => self.on_adopt(record, out),
             Input::CommandEnded { task } => self.on_state(task, LeaseState::Draining, out),
             Input::Gone { task } => self.on_gone(task, out),
+            Input::Incarnation(incarnation) => self.incarnation = incarnation,
             Input::Inventory(gpus) => self.on_inventory(gpus, out),
             Input::Offer(offer) => self.on_offer(*offer, out),
             Input::State(state) => self.state = state,
