@@ -1,0 +1,59 @@
+//! From what a user or a report names to a dial.
+//!
+//! All addresses of a peer are tried a few at a time by libp2p, and a wrong one (a container's
+//! bridge that leads to somebody else) costs nothing but its try: the peer id is always checked,
+//! and nobody is banned. When to dial again is the core's to say.
+
+use std::net::IpAddr;
+
+use libp2p::multiaddr::Protocol;
+use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
+use libp2p::{Multiaddr, PeerId};
+
+use super::NetError;
+use super::address::split_peer;
+
+/// Addresses of one peer that are tried.
+const ADDRESSES_MAX: usize = 32;
+
+/// A dial of a known peer.
+pub(super) fn to_peer(peer: PeerId, addresses: Vec<Multiaddr>) -> DialOpts {
+    let addresses = addresses.into_iter().map(|address| split_peer(address).1);
+    DialOpts::peer_id(peer)
+        .addresses(addresses.take(ADDRESSES_MAX).collect())
+        .condition(PeerCondition::DisconnectedAndNotDialing)
+        .build()
+}
+
+/// A dial of whoever listens at an address; if the address names a peer, only of that one.
+pub(super) fn to_address(address: Multiaddr) -> DialOpts {
+    match split_peer(address) {
+        (Some(peer), address) => to_peer(peer, vec![address]),
+        (None, address) => DialOpts::unknown_peer_id().address(address).build(),
+    }
+}
+
+/// Replaces a host name at the beginning of an address by what the system's resolver says it is:
+/// `/etc/hosts` and all.
+///
+/// # Errors
+/// If the name cannot be resolved.
+pub(super) async fn resolve(address: Multiaddr) -> Result<Vec<Multiaddr>, NetError> {
+    let mut parts = address.iter();
+    let (name, wanted): (String, fn(&IpAddr) -> bool) = match parts.next() {
+        Some(Protocol::Dns(name)) => (name.into_owned(), |_| true),
+        Some(Protocol::Dns4(name)) => (name.into_owned(), IpAddr::is_ipv4),
+        Some(Protocol::Dns6(name)) => (name.into_owned(), IpAddr::is_ipv6),
+        _ => return Ok(vec![address]),
+    };
+    let rest: Multiaddr = parts.collect();
+    let found = tokio::net::lookup_host((name, 0)).await?;
+    let ips = found.map(|socket| socket.ip()).filter(wanted).take(ADDRESSES_MAX);
+    Ok(ips
+        .map(|ip| {
+            let mut address = Multiaddr::from(ip);
+            rest.iter().for_each(|part| address.push(part));
+            address
+        })
+        .collect())
+}
