@@ -9,6 +9,8 @@ pub mod auth;
 #[cfg(feature = "daemon")]
 pub mod cli;
 #[cfg(feature = "daemon")]
+pub mod clock;
+#[cfg(feature = "daemon")]
 pub mod config;
 pub mod core;
 #[cfg(feature = "daemon")]

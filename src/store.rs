@@ -1,1 +1,227 @@
-//! What survives a restart: an embedded database and secret files.
+//! What survives a restart: an embedded database, a fence, and secret files.
+//!
+//! One thread owns the database and writes in groups: what is asked for while the disk is busy goes
+//! into the next commit, and every commit is flushed before anybody is told. Nobody waits for the
+//! disk on the path of an attached `run`. What must only grow (the number of this start, the
+//! highest term) lies in a small file of its own, so that a damaged database takes no fence with it.
+
+mod database;
+mod fence;
+pub mod secret;
+#[cfg(test)]
+mod tests;
+
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+
+use tokio::sync::mpsc;
+
+use self::database::Database;
+use self::fence::Fence;
+use crate::auth::Credential;
+use crate::core::id::{Incarnation, JobId, NodeId, Term};
+use crate::core::job::JobRecord;
+
+/// Requests that may wait for the disk.
+const REQUESTS_MAX: usize = 16_384;
+
+/// Requests in one commit.
+const GROUP_MAX: usize = 512;
+
+/// Peers whose addresses are remembered.
+pub const PEERS_MAX: usize = 1_024;
+
+/// What cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// Another daemon works in this folder.
+    #[error("another gpuvine daemon uses {}", .0.display())]
+    Busy(PathBuf),
+    /// The database failed.
+    #[error("the database {} failed", path.display())]
+    Database {
+        /// Its file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: redb::Error,
+    },
+    /// A file failed.
+    #[error("cannot use {}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// The folder was written by a later version.
+    #[error("{} was written by a later version of gpuvine (format {found}, known here: {known})", path.display())]
+    Later {
+        /// The database.
+        path: PathBuf,
+        /// Its format.
+        found: u64,
+        /// The latest known here.
+        known: u64,
+    },
+}
+
+/// What was found at a start.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The number of this start: already on disk.
+    pub incarnation: Incarnation,
+    /// The highest term that was heard of.
+    pub term: Term,
+    /// The node's place in the order of arrival, if it has one.
+    pub seniority: Option<u64>,
+    /// The node's credential, if it has joined.
+    pub credential: Option<Credential>,
+    /// The jobs of this home.
+    pub jobs: Vec<JobRecord>,
+    /// Members, and where they were last.
+    pub peers: Vec<(NodeId, Vec<String>)>,
+    /// What was damaged and set aside, for the operator.
+    pub notes: Vec<String>,
+}
+
+/// Something to keep.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Keep {
+    /// A job's latest record.
+    Job(Box<JobRecord>),
+    /// The node's credential.
+    Credential(Box<Credential>),
+    /// Nothing of this job any more.
+    ForgetJob(JobId),
+    /// The number of this start, raised.
+    Incarnation(Incarnation),
+    /// Where a member is.
+    Peer(NodeId, Vec<String>),
+    /// The node's place in the order of arrival.
+    Seniority(u64),
+    /// The highest term heard of.
+    Term(Term),
+}
+
+/// Called when what was to be kept is on disk.
+type Done = Box<dyn FnOnce() + Send>;
+
+/// The door to the disk.
+#[derive(Debug)]
+pub struct Store {
+    requests: Option<mpsc::Sender<(Keep, Option<DoneBox>)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A callback that can be shown.
+struct DoneBox(Done);
+
+impl std::fmt::Debug for DoneBox {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Done")
+    }
+}
+
+/// Reads what `gpuvine init` and `join` need, without a daemon.
+///
+/// # Errors
+/// If the folder is in use or cannot be read.
+pub fn keep_once(folder: &Path, keep: Vec<Keep>) -> Result<(), StoreError> {
+    let (mut database, _) = Database::open(folder)?;
+    let mut fence = Fence::open(folder)?;
+    write(&mut database, &mut fence, keep)
+}
+
+impl Store {
+    /// Opens the store of a folder and begins a new start of the node.
+    ///
+    /// # Errors
+    /// If another daemon uses it, a later version wrote it, or the disk fails. What is merely
+    /// damaged is set aside and named in [`Loaded::notes`].
+    pub fn open(folder: &Path) -> Result<(Self, Loaded), StoreError> {
+        let (database, mut loaded) = Database::open(folder)?;
+        let mut fence = Fence::open(folder)?;
+        // The larger of what the two files say, and one more.
+        let before = loaded.incarnation.max(fence.incarnation());
+        fence.raise(before.next(), loaded.term);
+        fence.save()?;
+        loaded.incarnation = fence.incarnation();
+        loaded.term = fence.term();
+        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let thread = std::thread::Builder::new()
+            .name("store".into())
+            .spawn(move || serve(database, fence, receiver))
+            .map_err(|source| StoreError::File { path: folder.to_owned(), source })?;
+        let store = Self { requests: Some(requests), thread: Some(thread) };
+        store.keep(Keep::Incarnation(loaded.incarnation), None::<fn()>);
+        Ok((store, loaded))
+    }
+
+    /// Keeps something; `done` is called, on another thread, when it is on disk. Never waits.
+    pub fn keep(&self, keep: Keep, done: Option<impl FnOnce() + Send + 'static>) {
+        let done = done.map(|done| DoneBox(Box::new(done)));
+        let Some(requests) = &self.requests else { return };
+        if let Err(error) = requests.try_send((keep, done)) {
+            // The disk is thousands of records behind, or has failed for good. What is not kept is
+            // not told either: outcomes stay on their nodes, terms are not claimed.
+            tracing::error!(%error, "something is not kept: the disk does not keep up");
+        }
+    }
+}
+
+impl Drop for Store {
+    /// Writes what waits.
+    fn drop(&mut self) {
+        self.requests = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic over there has been reported by its thread.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The thread: as many requests as there are, one flush, then the news.
+fn serve(
+    mut database: Database,
+    mut fence: Fence,
+    mut requests: mpsc::Receiver<(Keep, Option<DoneBox>)>,
+) {
+    while let Some(first) = requests.blocking_recv() {
+        let mut group = vec![first];
+        while group.len() < GROUP_MAX
+            && let Ok(next) = requests.try_recv()
+        {
+            group.push(next);
+        }
+        let (keep, done): (Vec<_>, Vec<_>) = group.into_iter().unzip();
+        match write(&mut database, &mut fence, keep) {
+            Ok(()) => done.into_iter().flatten().for_each(|DoneBox(done)| done()),
+            Err(error) => {
+                let cause = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(%error, ?cause, "something is not kept");
+            }
+        }
+    }
+}
+
+fn write(database: &mut Database, fence: &mut Fence, keep: Vec<Keep>) -> Result<(), StoreError> {
+    let mut rest = Vec::new();
+    let before = (fence.incarnation(), fence.term());
+    for keep in keep {
+        match keep {
+            Keep::Term(term) => fence.raise(Incarnation(0), term),
+            Keep::Incarnation(incarnation) => fence.raise(incarnation, Term(0)),
+            other => rest.push(other),
+        }
+    }
+    let raised = (fence.incarnation(), fence.term()) != before;
+    if raised {
+        fence.save()?;
+    }
+    if raised || !rest.is_empty() {
+        database.write(rest, fence.incarnation(), fence.term())?;
+    }
+    Ok(())
+}

@@ -1,0 +1,130 @@
+//! A task's folder: what is kept of it, and how it is opened.
+//!
+//! | file | written by | what |
+//! | --- | --- | --- |
+//! | `about` | daemon, before the start | what the daemon wants to know after a restart |
+//! | `keeper` | keeper | the machine's boot |
+//! | `sock` | keeper | where a daemon that comes back connects |
+//! | `stdout`, `stderr` | keeper | the output, capped |
+//! | `outcome` | keeper, at the end | how the task ended, and how much output there was |
+//! | `work/` | daemon | the task's own directory |
+//!
+//! Folders are 0700 and nothing in them is followed if it is a symbolic link: the task may have the
+//! same user, and may be curious.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::protocol::Totals;
+use crate::core::task::{Outcome, TaskId};
+
+/// Bytes of a small file: an `about` holds a lease of many GPUs.
+const SMALL_MAX: u64 = 1024 * 1024;
+
+/// What cannot be done with a task's folder.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} {}", path.display())]
+pub struct FolderError {
+    what: &'static str,
+    path: PathBuf,
+    #[source]
+    source: io::Error,
+}
+
+/// What a daemon keeps about a task.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct About {
+    /// The daemon's own words.
+    pub(super) about: serde_bytes::ByteBuf,
+    /// Bytes kept of each output.
+    pub(super) output_max: u64,
+    /// The machine's boot in which it was started: nothing of another boot is alive.
+    pub(super) boot: String,
+}
+
+/// How a task ended, as its keeper leaves it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Ending {
+    pub(super) outcome: Outcome,
+    pub(super) totals: Totals,
+}
+
+/// The name of a task's folder.
+pub(super) fn name(task: TaskId) -> String {
+    task.to_string()
+}
+
+/// The task of a folder with this name.
+pub(super) fn task_of(name: &str) -> Option<TaskId> {
+    let (job, attempt) = name.split_once('.')?;
+    Some(TaskId {
+        job: job.parse().ok()?,
+        attempt: crate::core::id::Attempt(attempt.parse().ok()?),
+    })
+}
+
+/// Makes a new folder for its owner alone.
+pub(super) fn make_dir(path: &Path) -> Result<(), FolderError> {
+    let made = fs::DirBuilder::new().mode(0o700).create(path);
+    made.map_err(|source| FolderError { what: "cannot make", path: path.to_owned(), source })
+}
+
+/// Creates a file that must not exist.
+pub(super) fn open_new(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .custom_flags(NO_FOLLOW)
+        .open(path)
+}
+
+/// Opens a file to read.
+pub(super) fn open_read(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(NO_FOLLOW).open(path)
+}
+
+const NO_FOLLOW: i32 = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+
+/// Writes a small file whole or not at all. Not flushed: what it tells dies with the machine.
+pub(super) fn save(path: &Path, value: &impl Serialize) -> Result<(), FolderError> {
+    let fail = |source| FolderError { what: "cannot write", path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    ciborium::into_writer(value, &mut bytes)
+        .map_err(|error| fail(io::Error::other(error.to_string())))?;
+    let new = path.with_extension("new");
+    // Left over from a crash in between.
+    let _ = fs::remove_file(&new);
+    open_new(&new)
+        .and_then(|mut file| file.write_all(&bytes))
+        .and_then(|()| fs::rename(&new, path))
+        .map_err(fail)
+}
+
+/// Reads a small file.
+pub(super) fn load<V: for<'de> Deserialize<'de>>(path: &Path) -> Result<V, FolderError> {
+    let fail = |source| FolderError { what: "cannot read", path: path.to_owned(), source };
+    let mut bytes = Vec::new();
+    open_read(path).and_then(|file| file.take(SMALL_MAX).read_to_end(&mut bytes)).map_err(fail)?;
+    ciborium::from_reader(bytes.as_slice())
+        .map_err(|error| fail(io::Error::other(error.to_string())))
+}
+
+/// Names the machine's current boot. Where the system has no name for it every start of the daemon
+/// is taken for a new one.
+pub(super) fn boot() -> String {
+    let id = fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    id.map_or_else(|_| std::process::id().to_string(), |id| id.trim().to_owned())
+}
+
+impl FolderError {
+    /// A file that cannot be read.
+    pub(super) fn reading(path: PathBuf, source: io::Error) -> Self {
+        Self { what: "cannot read", path, source }
+    }
+}

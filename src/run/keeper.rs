@@ -1,0 +1,298 @@
+//! The keeper: a small process that stands over one task.
+//!
+//! It has no threads and no runtime: it waits in `poll` for its child's output, for children that
+//! end, and for its daemon, which may come and go. It is the leader of its own session and the
+//! subreaper of all that the task starts, so it knows when really nothing is left. Only then does
+//! it say that the task is gone.
+
+mod child;
+mod io;
+
+use std::ffi::OsString;
+use std::os::fd::AsFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
+
+use self::child::{Child, SpawnError};
+use self::io::{Control, Drain};
+use super::folder::{Ending, boot, save};
+use super::processes::{descendants, signal};
+use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
+use crate::clock;
+use crate::core::task::Outcome;
+use crate::core::time::{Duration, Instant, earliest};
+
+/// Bytes written to an output file at once.
+pub(super) const WRITE_MAX: usize = 64 * 1024;
+
+/// How often SIGKILL is repeated while something is left, and after how long that is called stuck.
+const KILL_AGAIN: Duration = Duration::from_secs(1);
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// Runs a keeper: `folder` is the task's, standard input the socket of the daemon that started it.
+pub fn keeper_main(arguments: &[OsString]) -> ExitCode {
+    let [folder] = arguments else { return ExitCode::from(2) };
+    match keep(Path::new(folder)) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Nobody reads a keeper's standard error; its daemon sees that it is gone.
+        Err(_) => ExitCode::FAILURE,
+    }
+}
+
+fn keep(folder: &Path) -> std::io::Result<()> {
+    // Not a failure if this is the leader of a session already.
+    let _ = rustix::process::setsid();
+    #[cfg(target_os = "linux")]
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    std::env::set_current_dir(folder)?;
+    // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
+    let listener = UnixListener::bind("sock")?;
+    listener.set_nonblocking(true)?;
+    let signals = signals()?;
+    let mut daemon = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let ToKeeper::Start(start) = protocol::read(&mut daemon)? else {
+        return Err(std::io::ErrorKind::InvalidData.into());
+    };
+    save(Path::new("keeper"), &(std::process::id(), boot())).map_err(std::io::Error::other)?;
+    let child = match Child::spawn(&start) {
+        Ok(child) => child,
+        Err(SpawnError { why, elsewhere }) => {
+            return protocol::write(&mut daemon, &ToDaemon::StartFailed { why, elsewhere });
+        }
+    };
+    let mut keeper = Keeper::new(child, &start, daemon)?;
+    keeper.control.send(&ToDaemon::Started);
+    keeper.run(&listener, &signals)
+}
+
+/// Children that end wake `poll`; a friendly SIGTERM to everything does not end the keeper, which
+/// has to see the task out.
+fn signals() -> std::io::Result<UnixStream> {
+    use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGTERM};
+    let (read, write) = UnixStream::pair()?;
+    read.set_nonblocking(true)?;
+    signal_hook::low_level::pipe::register(SIGCHLD, write)?;
+    for ignored in [SIGHUP, SIGINT, SIGTERM] {
+        // A handler, not SIG_IGN: the task would inherit that.
+        signal_hook::flag::register(ignored, Arc::new(AtomicBool::new(false)))?;
+    }
+    Ok(read)
+}
+
+/// A keeper at work.
+struct Keeper {
+    child: Child,
+    stdout: Drain,
+    stderr: Drain,
+    control: Control,
+    told: Totals,
+    grace: Duration,
+    /// How the command ended, once it has.
+    outcome: Option<Outcome>,
+    /// Whether any process of the task is left.
+    alive: bool,
+    /// When SIGKILL is due, if an end is wanted.
+    kill_at: Option<Instant>,
+    /// When it was sent first, and whether that was found to be of no use.
+    killed_at: Option<Instant>,
+    stuck: bool,
+}
+
+impl Keeper {
+    fn new(mut child: Child, start: &Start, daemon: UnixStream) -> std::io::Result<Self> {
+        let (stdout, stderr) = child.take_outputs()?;
+        Ok(Self {
+            child,
+            stdout,
+            stderr,
+            control: Control::new(daemon)?,
+            told: Totals::default(),
+            grace: Duration::from_millis(start.grace_ms),
+            outcome: None,
+            alive: true,
+            kill_at: None,
+            killed_at: None,
+            stuck: false,
+        })
+    }
+
+    fn run(&mut self, listener: &UnixListener, signals: &UnixStream) -> std::io::Result<()> {
+        loop {
+            self.reap();
+            self.read_outputs();
+            if let (false, Some(outcome)) = (self.alive, self.outcome.clone()) {
+                return self.finish(outcome);
+            }
+            self.on_time(clock::now());
+            self.tell_totals();
+            self.wait(listener, signals)?;
+            drain(signals);
+            self.accept(listener);
+            self.on_control();
+            self.child.feed();
+            if let Some(taken) = self.child.news_of_stdin() {
+                self.control.send(&ToDaemon::StdinTaken(taken));
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    fn wait(&self, listener: &UnixListener, signals: &UnixStream) -> std::io::Result<()> {
+        let mut fds =
+            vec![PollFd::new(signals, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        fds.extend(self.control.poll_fd());
+        fds.extend([&self.stdout, &self.stderr].into_iter().filter_map(Drain::poll_fd));
+        fds.extend(self.child.poll_fd());
+        let timeout = self.deadline().map(|at| {
+            let left = at.since(clock::now());
+            rustix::time::Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: left.subsec_nanos().into(),
+            }
+        });
+        match poll(&mut fds, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn deadline(&self) -> Option<Instant> {
+        let stuck_at = self.killed_at.filter(|_| !self.stuck).map(|at| at + STUCK_AFTER);
+        earliest([self.kill_at, stuck_at])
+    }
+
+    fn on_time(&mut self, now: Instant) {
+        if self.kill_at.is_some_and(|at| at <= now) {
+            signal(&descendants(std::process::id()), Signal::KILL);
+            self.killed_at.get_or_insert(now);
+            self.kill_at = Some(now + KILL_AGAIN);
+        }
+        if !self.stuck && self.killed_at.is_some_and(|at| now.since(at) >= STUCK_AFTER) {
+            self.stuck = true;
+            let left = descendants(std::process::id());
+            let pids: Vec<String> =
+                left.iter().take(8).map(|pid| pid.as_raw_nonzero().to_string()).collect();
+            let why = format!("SIGKILL does not end process {}", pids.join(", "));
+            self.control.send(&ToDaemon::Stuck(why));
+        }
+    }
+
+    /// Collects children that have ended.
+    fn reap(&mut self) {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) if pid == self.child.pid() => {
+                    let outcome = match (status.exit_status(), status.terminating_signal()) {
+                        (Some(code), _) => Outcome::Exited { code },
+                        (None, Some(signal)) => Outcome::Signaled { signal },
+                        (None, None) => continue,
+                    };
+                    self.on_command_ended(outcome);
+                }
+                Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
+                Ok(None) => return,
+                // No child, and through the subreaper no descendant either.
+                Err(_) => {
+                    self.alive = false;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// What the command leaves behind is asked to end, and then made to.
+    fn on_command_ended(&mut self, outcome: Outcome) {
+        self.outcome = Some(outcome);
+        self.control.send(&ToDaemon::CommandEnded);
+        let left = descendants(std::process::id());
+        if !left.is_empty() {
+            signal(&left, Signal::TERM);
+            self.kill_by(clock::now() + self.grace);
+        }
+    }
+
+    fn kill_by(&mut self, at: Instant) {
+        self.kill_at = earliest([self.kill_at, Some(at)]);
+    }
+
+    fn read_outputs(&mut self) {
+        self.stdout.read();
+        self.stderr.read();
+    }
+
+    /// Tells how much output there is, when the daemon has taken up what it was told before.
+    fn tell_totals(&mut self) {
+        let totals = self.totals();
+        if totals != self.told && self.control.is_idle() {
+            self.told = totals;
+            self.control.send(&ToDaemon::Totals(totals));
+        }
+    }
+
+    fn totals(&self) -> Totals {
+        Totals { stdout: self.stdout.total(), stderr: self.stderr.total() }
+    }
+
+    /// A daemon comes, perhaps after a restart: the latest is the one that is talked to.
+    fn accept(&mut self, listener: &UnixListener) {
+        while let Ok((daemon, _)) = listener.accept() {
+            let Ok(control) = Control::new(daemon) else { continue };
+            self.control = control;
+            self.control.send(&ToDaemon::Hello {
+                stdin: self.child.stdin_totals(),
+                ended: self.outcome.is_some(),
+            });
+            self.told = self.totals();
+            self.control.send(&ToDaemon::Totals(self.told));
+        }
+    }
+
+    fn on_control(&mut self) {
+        self.control.write();
+        while let Some(message) = self.control.receive() {
+            match message {
+                ToKeeper::Start(_) => {}
+                ToKeeper::Stdin(bytes) => self.child.queue(&bytes),
+                ToKeeper::StdinEof => self.child.end_stdin(),
+                ToKeeper::Stop(grace_ms) => self.on_stop(Duration::from_millis(grace_ms)),
+            }
+        }
+    }
+
+    fn on_stop(&mut self, grace: Duration) {
+        if grace > Duration::ZERO {
+            // The whole group, as Ctrl-C in a shell would; if it is gone, whoever is left.
+            if kill_process_group(self.child.pid(), Signal::TERM).is_err() {
+                signal(&descendants(std::process::id()), Signal::TERM);
+            }
+        }
+        self.kill_by(clock::now() + grace);
+    }
+
+    /// Nothing is left: what is in the pipes is all there will be.
+    fn finish(&mut self, outcome: Outcome) -> std::io::Result<()> {
+        self.read_outputs();
+        let totals = self.totals();
+        let ending = Ending { outcome: outcome.clone(), totals };
+        save(Path::new("outcome"), &ending).map_err(std::io::Error::other)?;
+        self.control.send(&ToDaemon::Totals(totals));
+        self.control.send(&ToDaemon::Gone(outcome));
+        self.control.finish();
+        Ok(())
+    }
+}
+
+/// Empties the pipe of signals: that there were some is all that matters.
+fn drain(mut signals: &UnixStream) {
+    let mut buffer = [0; 64];
+    while std::io::Read::read(&mut signals, &mut buffer).is_ok_and(|len| len > 0) {}
+}
+
+/// A process group that a child leads.
+type Group = Pid;

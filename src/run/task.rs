@@ -1,0 +1,239 @@
+//! The daemon's side of one keeper.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{Mutex, mpsc, watch};
+
+use super::folder::{Ending, load};
+use super::processes::{MARK, marked, signal};
+use super::protocol::{STDIN_MAX, ToDaemon, ToKeeper, Totals, frame, take};
+use crate::core::task::{Outcome, TaskId};
+use crate::core::time::Duration;
+
+/// Events of one task that may wait: there are only three kinds, each at most once or twice.
+const EVENTS_MAX: usize = 8;
+
+/// Looks at `/proc` until nothing of a task is left whose keeper died.
+const ROUNDS: usize = 20;
+
+/// What has become of a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The command has ended; some of its processes may be left.
+    CommandEnded,
+    /// No process is left; the output is complete. The last event.
+    Gone(Outcome),
+    /// SIGKILL does not end what is left.
+    Stuck(String),
+}
+
+/// Why a task was not started. Nothing of it is left.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct StartError {
+    /// Why, in a sentence for the user.
+    pub why: String,
+    /// Whether another node might do better.
+    pub elsewhere: bool,
+}
+
+impl StartError {
+    /// A failure of this node.
+    pub(super) fn here(error: impl std::fmt::Display) -> Self {
+        Self { why: format!("the node cannot start a task: {error}"), elsewhere: true }
+    }
+}
+
+/// A task under its keeper.
+#[derive(Debug)]
+pub struct Task {
+    /// What it is told.
+    pub control: TaskControl,
+    /// Its input.
+    pub input: TaskInput,
+    /// What becomes of it.
+    pub events: mpsc::Receiver<Event>,
+    /// How much output there is.
+    pub totals: watch::Receiver<Totals>,
+    /// Bytes of input that its keeper had received before this daemon was there.
+    pub stdin_received: u64,
+}
+
+/// Orders for a keeper.
+#[derive(Clone, Debug)]
+pub struct TaskControl {
+    writer: Arc<Mutex<OwnedWriteHalf>>,
+}
+
+/// The input of a task; for one writer.
+#[derive(Debug)]
+pub struct TaskInput {
+    control: TaskControl,
+    sent: u64,
+    taken: watch::Receiver<u64>,
+}
+
+/// A keeper has gone without a word; there is nobody to write to.
+#[derive(Debug, thiserror::Error)]
+#[error("the keeper is gone")]
+pub struct KeeperGone(#[from] io::Error);
+
+impl Task {
+    /// Takes up a keeper that has been greeted.
+    pub(super) fn new(
+        task: TaskId,
+        folder: PathBuf,
+        stream: UnixStream,
+        received: Vec<u8>,
+        (stdin_received, stdin_taken): (u64, u64),
+    ) -> Self {
+        let (reader, writer) = stream.into_split();
+        let control = TaskControl { writer: Arc::new(Mutex::new(writer)) };
+        let (events_in, events) = mpsc::channel(EVENTS_MAX);
+        let (totals_in, totals) = watch::channel(Totals::default());
+        let (taken_in, taken) = watch::channel(stdin_taken);
+        let listener = Listener { task, folder, totals: totals_in, taken: taken_in };
+        tokio::spawn(async move {
+            // The last event is never lost: it is what frees the GPUs.
+            let outcome = listener.listen(reader, received, &events_in).await;
+            let _ = events_in.send(Event::Gone(outcome)).await;
+        });
+        let input = TaskInput { control: control.clone(), sent: stdin_received, taken };
+        Self { control, input, events, totals, stdin_received }
+    }
+}
+
+impl TaskControl {
+    /// Ends the task: SIGTERM to its process group, and after `grace` SIGKILL to all of it.
+    ///
+    /// # Errors
+    /// If the keeper is gone, and with it the task.
+    pub async fn stop(&self, grace: Duration) -> Result<(), KeeperGone> {
+        let millis = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        self.write(&ToKeeper::Stop(millis)).await
+    }
+
+    async fn write(&self, message: &ToKeeper) -> Result<(), KeeperGone> {
+        Ok(self.writer.lock().await.write_all(&frame(message)).await?)
+    }
+}
+
+impl TaskInput {
+    /// Passes input on; waits while the task's pipe and the window before it are full.
+    ///
+    /// # Errors
+    /// If the keeper is gone.
+    pub async fn write(&mut self, bytes: Bytes) -> Result<(), KeeperGone> {
+        for part in bytes.chunks(STDIN_MAX as usize / 4) {
+            let limit = STDIN_MAX - part.len() as u64;
+            let sent = self.sent;
+            let room = self.taken.wait_for(|taken| sent.saturating_sub(*taken) <= limit).await;
+            room.map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+            let message = ToKeeper::Stdin(serde_bytes::ByteBuf::from(part));
+            self.control.write(&message).await?;
+            self.sent += part.len() as u64;
+        }
+        Ok(())
+    }
+
+    /// No more input.
+    ///
+    /// # Errors
+    /// If the keeper is gone.
+    pub async fn end(&mut self) -> Result<(), KeeperGone> {
+        self.control.write(&ToKeeper::StdinEof).await
+    }
+
+    /// How much the task's pipe has taken, and news of it.
+    pub fn taken(&self) -> watch::Receiver<u64> {
+        self.taken.clone()
+    }
+}
+
+/// Listens to a keeper.
+struct Listener {
+    task: TaskId,
+    folder: PathBuf,
+    totals: watch::Sender<Totals>,
+    taken: watch::Sender<u64>,
+}
+
+impl Listener {
+    /// Until the task is gone, one way or another.
+    async fn listen(
+        &self,
+        mut reader: OwnedReadHalf,
+        mut received: Vec<u8>,
+        events: &mpsc::Sender<Event>,
+    ) -> Outcome {
+        loop {
+            while let Ok(Some(message)) = take(&mut received) {
+                match message {
+                    ToDaemon::Totals(totals) => drop(self.totals.send_replace(totals)),
+                    ToDaemon::StdinTaken(taken) => drop(self.taken.send_replace(taken)),
+                    // If nobody listens any more, the daemon is stopping.
+                    ToDaemon::CommandEnded => drop(events.send(Event::CommandEnded).await),
+                    ToDaemon::Stuck(why) => drop(events.send(Event::Stuck(why)).await),
+                    ToDaemon::Gone(outcome) => return outcome,
+                    ToDaemon::Hello { .. } | ToDaemon::Started | ToDaemon::StartFailed { .. } => {}
+                }
+            }
+            match reader.read_buf(&mut received).await {
+                Ok(0) | Err(_) => return self.without_keeper().await,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The keeper is gone without a word. It may have left one in the folder; if not, it was
+    /// killed, and what it stood over is ended now.
+    async fn without_keeper(&self) -> Outcome {
+        if let Ok(ending) = load::<Ending>(&self.folder.join("outcome")) {
+            self.totals.send_replace(ending.totals);
+            return ending.outcome;
+        }
+        tracing::warn!(task = %self.task, "a keeper was killed; its task is ended");
+        end_leftovers(self.task).await;
+        Outcome::Lost { why: "the process that kept it was killed".into() }
+    }
+}
+
+/// Kills every process of a task whose keeper is gone, and waits until they are.
+pub(super) async fn end_leftovers(task: TaskId) {
+    let end = move || {
+        for _ in 0..ROUNDS {
+            let left = marked(&task.to_string());
+            if left.is_empty() {
+                return;
+            }
+            signal(&left, rustix::process::Signal::KILL);
+            for pid in left {
+                wait_for(pid);
+            }
+        }
+        tracing::error!(%task, mark = MARK, "processes of a lost task cannot be ended");
+    };
+    // A panic in there would be a bug; the task is lost either way.
+    let _ = tokio::task::spawn_blocking(end).await;
+}
+
+/// Waits up to a second for a process that is not our child.
+#[cfg(target_os = "linux")]
+fn wait_for(pid: rustix::process::Pid) {
+    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::process::{PidfdFlags, pidfd_open};
+    // Gone already.
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    let second = rustix::time::Timespec { tv_sec: 1, tv_nsec: 0 };
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&second));
+}
+
+/// Without pidfds the next look at the processes has to tell.
+#[cfg(not(target_os = "linux"))]
+fn wait_for(_: rustix::process::Pid) {}

@@ -1,0 +1,247 @@
+//! All tasks of this node: starting them, and finding them again.
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::process::Command;
+
+use super::KEEPER;
+use super::environment::Variable;
+use super::folder::{About, Ending, FolderError, boot, load, make_dir, name, save, task_of};
+use super::output::{OutputReader, Which};
+use super::protocol::{Start, ToDaemon, ToKeeper, Totals, frame, take};
+use super::task::{StartError, Task, end_leftovers};
+use crate::core::task::{Outcome, TaskId};
+use crate::core::time::Duration;
+
+/// How long a keeper may take to answer a daemon that comes back.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// What is started.
+#[derive(Clone, Debug)]
+pub struct StartSpec {
+    /// The task.
+    pub task: TaskId,
+    /// What the daemon wants to know of it after a restart; kept in the folder.
+    pub about: Vec<u8>,
+    /// The command. Its variables are not looked at: `env` is all.
+    pub command: crate::core::task::Command,
+    /// The whole environment.
+    pub env: Vec<Variable>,
+    /// Bytes kept of each output.
+    pub output_max: u64,
+    /// Time between SIGTERM and SIGKILL for what the command leaves behind.
+    pub grace: Duration,
+}
+
+/// A task of before this start of the daemon.
+#[derive(Debug)]
+pub struct Recovered {
+    /// The task.
+    pub task: TaskId,
+    /// What the daemon wrote down of it.
+    pub about: Vec<u8>,
+    /// What has become of it.
+    pub fate: Fate,
+}
+
+/// What has become of a task while there was no daemon.
+#[derive(Debug)]
+pub enum Fate {
+    /// Its keeper stands over it.
+    Alive(Task),
+    /// It has ended, with so much output.
+    Ended(Outcome, Totals),
+}
+
+/// The tasks of this node.
+#[derive(Clone, Debug)]
+pub struct Tasks {
+    root: PathBuf,
+    program: PathBuf,
+}
+
+impl Tasks {
+    /// Tasks in this folder, under keepers that are this program.
+    ///
+    /// # Errors
+    /// If there is no such folder and none can be made.
+    pub fn open(root: PathBuf, program: PathBuf) -> Result<Self, FolderError> {
+        if !root.is_dir() {
+            make_dir(&root)?;
+        }
+        Ok(Self { root, program })
+    }
+
+    /// The directory in which a task runs unless its user names another.
+    pub fn work(&self, task: TaskId) -> PathBuf {
+        self.folder(task).join("work")
+    }
+
+    /// Starts a task; returns when its process runs.
+    ///
+    /// # Errors
+    /// If it cannot be started; nothing is left of it then.
+    pub async fn start(&self, spec: StartSpec) -> Result<Task, StartError> {
+        let (task, folder) = (spec.task, self.folder(spec.task));
+        let started = self.start_in(&folder, spec).await;
+        if started.is_err() {
+            self.forget(task);
+        }
+        started
+    }
+
+    async fn start_in(&self, folder: &Path, spec: StartSpec) -> Result<Task, StartError> {
+        let about = About { about: spec.about.into(), output_max: spec.output_max, boot: boot() };
+        make_dir(folder).map_err(StartError::here)?;
+        make_dir(&folder.join("work")).map_err(StartError::here)?;
+        save(&folder.join("about"), &about).map_err(StartError::here)?;
+        let mut stream = self.spawn_keeper(folder).map_err(StartError::here)?;
+        let start = ToKeeper::Start(Box::new(Start {
+            command: spec.command,
+            env: spec.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            output_max: spec.output_max,
+            grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
+        }));
+        stream.write_all(&frame(&start)).await.map_err(StartError::here)?;
+        let mut received = Vec::new();
+        match next(&mut stream, &mut received).await.map_err(StartError::here)? {
+            ToDaemon::Started => {
+                Ok(Task::new(spec.task, folder.to_owned(), stream, received, (0, 0)))
+            }
+            ToDaemon::StartFailed { why, elsewhere } => Err(StartError { why, elsewhere }),
+            _ => Err(StartError::here("its keeper spoke out of turn")),
+        }
+    }
+
+    fn spawn_keeper(&self, folder: &Path) -> io::Result<UnixStream> {
+        let (near, far) = std::os::unix::net::UnixStream::pair()?;
+        near.set_nonblocking(true)?;
+        let mut keeper = Command::new(&self.program)
+            .arg(KEEPER)
+            .arg(folder)
+            .env_clear()
+            .current_dir("/")
+            .stdin(Stdio::from(OwnedFd::from(far)))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .kill_on_drop(false)
+            .spawn()?;
+        tokio::spawn(async move {
+            // Only so that it does not stay as a zombie; what it has to say it says on its socket.
+            let _ = keeper.wait().await;
+        });
+        UnixStream::from_std(near)
+    }
+
+    /// Finds the tasks of before again.
+    pub async fn recover(&self) -> Vec<Recovered> {
+        let mut found = Vec::new();
+        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let tasks: Vec<TaskId> =
+            entries.filter_map(|entry| task_of(entry.file_name().to_str()?)).collect();
+        for task in tasks {
+            match load::<About>(&self.folder(task).join("about")) {
+                Ok(about) => {
+                    let fate = self.fate(task, &about).await;
+                    found.push(Recovered { task, about: about.about.into_vec(), fate });
+                }
+                Err(error) => {
+                    // Killed before it was written, or damaged: whose it was is not known.
+                    tracing::warn!(%task, error = %error, "a task's folder cannot be read");
+                    end_leftovers(task).await;
+                    self.forget(task);
+                }
+            }
+        }
+        found
+    }
+
+    async fn fate(&self, task: TaskId, about: &About) -> Fate {
+        let folder = self.folder(task);
+        let same_boot = about.boot == boot();
+        if same_boot && let Ok(alive) = self.reconnect(task, &folder).await {
+            return Fate::Alive(alive);
+        }
+        if let Ok(Ending { outcome, totals }) = load(&folder.join("outcome")) {
+            return Fate::Ended(outcome, totals);
+        }
+        if same_boot {
+            end_leftovers(task).await;
+            let why = "the process that kept it was killed".to_owned();
+            return Fate::Ended(Outcome::Lost { why }, Totals::default());
+        }
+        let why = "its machine was restarted".to_owned();
+        Fate::Ended(Outcome::Lost { why }, Totals::default())
+    }
+
+    async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
+        let connect = async {
+            let mut stream = connect(folder).await?;
+            let mut received = Vec::new();
+            match next(&mut stream, &mut received).await? {
+                ToDaemon::Hello { stdin, .. } => {
+                    Ok(Task::new(task, folder.to_owned(), stream, received, stdin))
+                }
+                _ => Err(io::ErrorKind::InvalidData.into()),
+            }
+        };
+        tokio::time::timeout(ANSWER, connect).await?
+    }
+
+    /// The reading ends of a task's outputs.
+    ///
+    /// # Errors
+    /// If its folder is not there any more.
+    pub fn outputs(&self, task: TaskId) -> Result<(OutputReader, OutputReader), FolderError> {
+        let folder = self.folder(task);
+        let about: About = load(&folder.join("about"))?;
+        let open = |which| {
+            OutputReader::open(&folder, which, about.output_max)
+                .map_err(|source| FolderError::reading(folder.join("output"), source))
+        };
+        Ok((open(Which::Stdout)?, open(Which::Stderr)?))
+    }
+
+    /// Removes everything of a task that has ended.
+    pub fn forget(&self, task: TaskId) {
+        if let Err(error) = std::fs::remove_dir_all(self.folder(task))
+            && error.kind() != io::ErrorKind::NotFound
+        {
+            tracing::warn!(%task, %error, "a task's folder cannot be removed");
+        }
+    }
+
+    fn folder(&self, task: TaskId) -> PathBuf {
+        self.root.join(name(task))
+    }
+}
+
+/// The next message of a keeper.
+async fn next(stream: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<ToDaemon> {
+    loop {
+        if let Some(message) = take(received)? {
+            return Ok(message);
+        }
+        if stream.read_buf(received).await? == 0 {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Connects to a keeper's socket, however long the path to it is.
+async fn connect(folder: &Path) -> io::Result<UnixStream> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd as _;
+        let directory = std::fs::File::open(folder)?;
+        let path = format!("/proc/self/fd/{}/sock", directory.as_raw_fd());
+        UnixStream::connect(path).await
+    }
+    #[cfg(not(target_os = "linux"))]
+    UnixStream::connect(folder.join("sock")).await
+}
