@@ -80,6 +80,11 @@ pub enum Input {
         /// The task.
         task: TaskId,
     },
+    /// This attempt will never be accepted here: its home was told that it is not known.
+    Forswear {
+        /// The task.
+        task: TaskId,
+    },
     /// No process of the task is left, or none was ever started.
     Gone {
         /// The task.
@@ -211,6 +216,7 @@ impl Ledger {
             Input::Acknowledged { .. } => {}
             Input::Adopt(record) => self.on_adopt(record, out),
             Input::CommandEnded { task } => self.on_state(task, LeaseState::Draining, out),
+            Input::Forswear { task } => self.on_forswear(task),
             Input::Gone { task } => self.on_gone(task, out),
             Input::Incarnation(incarnation) => self.incarnation = incarnation,
             Input::Inventory(gpus) => self.on_inventory(gpus, out),
@@ -233,6 +239,11 @@ impl Ledger {
     /// The tasks without a GPU as the report shows them.
     pub fn gpuless(&self) -> Vec<LeaseView> {
         self.leases.values().filter(|lease| lease.record.gpus.is_empty()).map(Lease::view).collect()
+    }
+
+    /// Whether a task has a lease.
+    pub fn has(&self, task: TaskId) -> bool {
+        self.leases.contains_key(&task)
     }
 
     /// How many tasks have a lease.
@@ -360,6 +371,13 @@ impl Ledger {
             } else {
                 self.attempts.remove(&job);
             }
+        }
+    }
+
+    fn on_forswear(&mut self, task: TaskId) {
+        let latest = self.attempts.get(&task.job).copied();
+        if !self.leases.contains_key(&task) && latest.is_none_or(|latest| latest < task.attempt) {
+            self.remember(task);
         }
     }
 

@@ -33,6 +33,8 @@ pub(crate) enum Order {
     Acknowledge,
     /// Here is a stream to the node.
     Connected {
+        /// The task that it is for.
+        task: TaskId,
         /// The stream.
         stream: TaskStream,
         /// What to say first.
@@ -99,7 +101,6 @@ pub(crate) enum Piece {
 
 /// Runs the home's side until the outcome has been acknowledged or the driver lets go.
 pub(crate) async fn run(
-    task: TaskId,
     attachment: Option<Attachment>,
     mut orders: mpsc::Receiver<Order>,
     inbox: Inbox,
@@ -108,7 +109,7 @@ pub(crate) async fn run(
         Some(Attachment { output, input }) => (Some(output), Some(input)),
         None => (None, None),
     };
-    let mut forward = Forward { task, output, passed: Offsets::default(), inbox };
+    let mut forward = Forward { task: None, output, passed: Offsets::default(), inbox };
     let mut input = Input::new(source);
     let mut stop = None;
     while let Some(order) = orders.recv().await {
@@ -121,7 +122,8 @@ pub(crate) async fn run(
                 stop = Some(now || stop == Some(true));
                 continue;
             }
-            Order::Connected { stream, first } => {
+            Order::Connected { task, stream, first } => {
+                forward.begin(task);
                 let (reader, writer) = split(stream);
                 let (taken_in, taken) = watch::channel(input.taken());
                 let follow = forward.output.is_some().then_some(forward.passed);
@@ -137,8 +139,10 @@ pub(crate) async fn run(
             Ok(End::Acknowledged) => break,
             Ok(End::Refused) => {}
             Err(error) => {
-                tracing::debug!(%task, %error, "the stream of a task is lost");
-                forward.inbox.job(job::Input::StreamLost { task }).await;
+                tracing::debug!(task = ?forward.task, %error, "the stream of a task is lost");
+                if let Some(task) = forward.task {
+                    forward.inbox.job(job::Input::StreamLost { task }).await;
+                }
             }
         }
     }
@@ -154,7 +158,8 @@ enum End {
 
 /// From the node to the user and the core.
 struct Forward {
-    task: TaskId,
+    /// The attempt that the stream is about.
+    task: Option<TaskId>,
     output: Option<mpsc::Sender<Piece>>,
     /// How far output was passed on: from there a lost stream is resumed.
     passed: Offsets,
@@ -162,6 +167,13 @@ struct Forward {
 }
 
 impl Forward {
+    /// A stream for this attempt: another attempt's output begins anew.
+    fn begin(&mut self, task: TaskId) {
+        if self.task.replace(task) != Some(task) {
+            self.passed = Offsets::default();
+        }
+    }
+
     /// Passes on what the node sends until the stream fails or the node refuses. The end of a task
     /// is its acknowledgement, which the other direction sends.
     async fn run(
@@ -209,7 +221,7 @@ impl Forward {
         message: ToHome,
         taken: &watch::Sender<u64>,
     ) -> Result<Option<End>, StreamError> {
-        let task = self.task;
+        let Some(task) = self.task else { return Ok(None) };
         match message {
             ToHome::Accepted { since } => {
                 self.inbox.job(job::Input::Accepted { task, since }).await;

@@ -11,8 +11,10 @@ mod table;
 use std::sync::Arc;
 
 use self::pump::Pump;
+pub(crate) use self::stdin::Stdin;
 pub(crate) use self::table::{Hosted, Table};
 use super::inbox::{Answer, Inbox, Offered};
+use super::launch::Launcher;
 use super::stream::{Reader, StreamError, TaskStream, Writer, split};
 use crate::core::grant::{Grant, Refusal};
 use crate::core::id::NodeId;
@@ -42,7 +44,7 @@ pub(crate) struct Host {
     /// The tasks of this node.
     pub(crate) table: Table,
     /// What starts them.
-    pub(crate) launcher: Arc<super::launch::Launcher>,
+    pub(crate) launcher: Arc<Launcher>,
     /// Time between SIGTERM and SIGKILL.
     pub(crate) grace: Duration,
 }
@@ -111,8 +113,11 @@ impl Host {
                 return Ok(());
             }
             // It was accepted before, by an offer whose answer was lost: starting is idempotent.
-            Answer::Resume => self.table.wait(task).await,
-            Answer::Accepted(lease) => self.launcher.launch(lease, offer, &self.table).await,
+            Answer::Resume => self.table.wait(task).await.ok_or_else(|| Refusal::CannotStart {
+                why: "its first start failed".into(),
+                elsewhere: true,
+            }),
+            Answer::Accepted(lease) => self.launcher.launch(lease, offer).await,
         };
         let hosted = match hosted {
             Ok(hosted) => hosted,
@@ -135,7 +140,11 @@ impl Host {
         reader: Reader,
         mut writer: Writer,
     ) -> Result<(), StreamError> {
-        let Some(hosted) = self.table.find(task).filter(|hosted| hosted.home == caller.node) else {
+        // The ledger is asked, so that an offer of this very attempt that is still on its way can
+        // not be accepted after the home was told that nobody knows it.
+        let known = self.inbox.knows(task).await.ok_or(StreamError::Closed)?;
+        let hosted = if known { self.table.wait(task).await } else { self.table.find(task) };
+        let Some(hosted) = hosted.filter(|hosted| hosted.home == caller.node) else {
             writer.control(&ToHome::Unknown).await?;
             writer.close().await;
             return Ok(());
@@ -151,7 +160,7 @@ impl Host {
         hosted: Arc<Hosted>,
         follow: Option<Offsets>,
         reader: Reader,
-        writer: Writer,
+        mut writer: Writer,
     ) -> Result<(), StreamError> {
         let wanted = (follow.map(|at| at.stdout), follow.map(|at| at.stderr));
         let pump = Pump::new(Arc::clone(&hosted), wanted, true);
@@ -160,7 +169,7 @@ impl Host {
             // Reads to the acknowledgement, or to the end of the stream.
             end = self.orders(&hosted, reader) => end,
             end = async {
-                pump.run(writer, Some(credit)).await?;
+                pump.run(&mut writer, Some(credit)).await?;
                 tokio::time::sleep(PATIENCE).await;
                 Ok(())
             } => end,
@@ -208,11 +217,13 @@ impl Host {
             return Ok(());
         };
         let pump = Pump::new(hosted, (stdout, stderr), follow);
-        tokio::select! {
-            end = pump.run(writer, None) => end,
+        let end = tokio::select! {
+            end = pump.run(&mut writer, None) => end,
             // A viewer says nothing more; that it has gone is the news.
             end = reader.next::<ToNode>() => end.map(drop),
-        }
+        };
+        writer.close().await;
+        end
     }
 }
 

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::home::Attachment;
 use crate::api;
 use crate::core::grant::{Grant, Refusal};
-use crate::core::id::{GpuUuid, Incarnation, JobId, NodeId, Term};
+use crate::core::id::{GpuUuid, JobId, NodeId, Term};
 use crate::core::job::{self, JobRecord};
 use crate::core::ledger::{self, LeaseRecord};
 use crate::core::request::Need;
@@ -28,6 +28,8 @@ pub(crate) enum Request {
     Gpus(Reading),
     /// About a job, from its stream.
     Job(job::Input),
+    /// A home asks for a task: is there a lease, or was there? If not there never will be.
+    Knows { task: TaskId, reply: oneshot::Sender<bool> },
     /// The daemon shall leave the mesh and stop.
     Leave,
     /// About a lease, from its task.
@@ -42,15 +44,13 @@ pub(crate) enum Request {
     Submit { draft: Box<Draft>, reply: oneshot::Sender<Result<Submitted, String>> },
     /// A term was written to disk.
     TermStored(Term),
-    /// An attached user gave up waiting for output; the job may have been cancelled.
-    Unwatch(JobId),
+    /// Bytes of memory that are available.
+    MemoryFree(u64),
 }
 
 /// Questions, answered from the core's state.
 #[derive(Debug)]
 pub(crate) enum Look {
-    /// Where this node can be dialled.
-    Addresses(oneshot::Sender<Vec<String>>),
     /// The board.
     Gpus(oneshot::Sender<Vec<api::GpuView>>),
     /// One job of this home, by its id or the beginning of it.
@@ -142,8 +142,6 @@ pub(crate) struct Lease {
     pub(crate) record: LeaseRecord,
     /// Its GPUs, with their indices.
     pub(crate) gpus: Vec<(GpuUuid, u32)>,
-    /// The start of this node that made it.
-    pub(crate) incarnation: Incarnation,
 }
 
 /// The door to the driver.
@@ -195,6 +193,11 @@ impl Inbox {
     /// Presents a grant to the ledger.
     pub(crate) async fn offer(&self, offered: Offered) -> Option<Answer> {
         self.ask(|reply| Request::Offer { offered: Box::new(offered), reply }).await
+    }
+
+    /// Whether the ledger knows a task. If it does not, it never will.
+    pub(crate) async fn knows(&self, task: TaskId) -> Option<bool> {
+        self.ask(|reply| Request::Knows { task, reply }).await
     }
 
     /// The home of a task knows its outcome.

@@ -1,1 +1,11 @@
-//! x
+//! gpuvine on one machine.
+//!
+//! With the default feature `live`: real daemons as processes (the demo, a mesh to play with, the
+//! benchmarks, and what the whole-program tests stand on). Without it this crate is built on the
+//! pure core alone, which is how the rule that the core reaches nowhere upward is compiled and not
+//! only promised.
+
+pub mod world;
+
+#[cfg(feature = "live")]
+pub mod live;

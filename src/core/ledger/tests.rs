@@ -120,6 +120,16 @@ fn presenting_twice_starts_once() {
 }
 
 #[test]
+fn an_attempt_that_was_denied_to_its_home_is_never_accepted_later() {
+    let mut ledger = ledger();
+    handle(&mut ledger, Input::Forswear { task: task(1) });
+    let late = refusal(&mut ledger, offer(grant(1, &[("a", 0)])));
+    assert_eq!(late, Some(Refusal::OldAttempt { latest: Attempt(1) }));
+    let next = Grant { attempt: Attempt(2), ..grant(1, &[("a", 0)]) };
+    assert_eq!(refusal(&mut ledger, offer(next)), None);
+}
+
+#[test]
 fn what_sigkill_does_not_end_quarantines_its_gpu_and_not_the_node() {
     let mut ledger = ledger();
     refusal(&mut ledger, offer(grant(1, &[("a", 0)])));

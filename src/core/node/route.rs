@@ -37,6 +37,8 @@ impl Node {
     fn on_down(&mut self, node: NodeId, turn: &mut Turn<'_>) {
         self.directory.mark(node, false, turn.now);
         self.tell_neighbours(neighbours::Input::Gone(node), turn);
+        // A connection that is left over from before leads nowhere.
+        turn.out.push(Effect::Hangup(node));
         self.tell_controller(controller::Input::MemberDown(node), turn);
         self.rank(turn.now, turn.at, turn.out);
         self.tell_election(election::Input::Down(node), turn);
@@ -257,6 +259,15 @@ impl Node {
                     let report = self.reporting.signed().clone();
                     let present = control::Message::Present { term: reign.term, report, asks };
                     self.to_controller(present, turn);
+                }
+                // In a large mesh there may be no link yet; the stream waits for one.
+                job::Effect::Attach { task, node } => {
+                    self.tell_neighbours(neighbours::Input::Wish(node), turn);
+                    turn.out.push(Effect::Job(job::Effect::Attach { task, node }));
+                }
+                job::Effect::Offer { task, grant } => {
+                    self.tell_neighbours(neighbours::Input::Wish(grant.value().node), turn);
+                    turn.out.push(Effect::Job(job::Effect::Offer { task, grant }));
                 }
                 other => turn.out.push(Effect::Job(other)),
             }

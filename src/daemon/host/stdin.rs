@@ -19,7 +19,7 @@ const BUFFER_MAX: u64 = 2 * STDIN_WINDOW;
 pub(crate) struct Stdin {
     state: Mutex<State>,
     changed: Notify,
-    taken: watch::Sender<u64>,
+    taken: watch::Receiver<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -30,8 +30,11 @@ struct State {
 }
 
 impl Stdin {
-    pub(super) fn new() -> Self {
-        Self { state: Mutex::default(), changed: Notify::new(), taken: watch::channel(0).0 }
+    /// The input of a task whose keeper has received so much already, and tells with `taken` what
+    /// the task's pipe has taken.
+    pub(crate) fn new(received: u64, taken: watch::Receiver<u64>) -> Self {
+        let state = State { received, ..State::default() };
+        Self { state: Mutex::new(state), changed: Notify::new(), taken }
     }
 
     /// How much has arrived here.
@@ -41,7 +44,7 @@ impl Stdin {
 
     /// How much the task's pipe has taken, and news of it.
     pub(super) fn taken(&self) -> watch::Receiver<u64> {
-        self.taken.subscribe()
+        self.taken.clone()
     }
 
     /// Accepts input that begins at `offset`; what arrived before is skipped.
@@ -79,7 +82,7 @@ impl Stdin {
     }
 
     /// The next bytes for the pipe, `None` at the end. For one caller.
-    pub(super) async fn next(&self) -> Option<Bytes> {
+    pub(crate) async fn next(&self) -> Option<Bytes> {
         loop {
             {
                 let mut state = self.lock();
@@ -94,11 +97,6 @@ impl Stdin {
         }
     }
 
-    /// The pipe has taken so many bytes more.
-    pub(super) fn took(&self, len: usize) {
-        self.taken.send_modify(|taken| *taken += len as u64);
-    }
-
     fn lock(&self) -> std::sync::MutexGuard<'_, State> {
         // Nothing under the lock can panic half way.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -111,7 +109,7 @@ mod tests {
 
     #[tokio::test]
     async fn input_that_comes_twice_is_written_once() {
-        let stdin = Stdin::new();
+        let stdin = Stdin::new(0, watch::channel(0).1);
         stdin.push(0, &Bytes::from_static(b"abc")).unwrap();
         stdin.push(1, &Bytes::from_static(b"bcde")).unwrap();
         stdin.push(0, &Bytes::from_static(b"ab")).unwrap();
@@ -123,7 +121,7 @@ mod tests {
 
     #[test]
     fn a_hole_and_a_flood_are_refused() {
-        let stdin = Stdin::new();
+        let stdin = Stdin::new(0, watch::channel(0).1);
         assert!(stdin.push(1, &Bytes::from_static(b"x")).is_err());
         stdin.push(0, &Bytes::from(vec![0; BUFFER_MAX as usize])).unwrap();
         assert!(stdin.push(BUFFER_MAX, &Bytes::from_static(b"x")).is_err());

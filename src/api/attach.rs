@@ -1,0 +1,186 @@
+//! The attached stream: what a watching user's command line and its daemon say to each other.
+//!
+//! It follows an HTTP upgrade to [`UPGRADE`]. Each frame is one kind byte, four bytes of length, big
+//! endian, and as many bytes. Flow control is the socket's: who does not read is not sent more.
+
+use bytes::{Buf as _, Bytes};
+use serde::{Deserialize, Serialize};
+
+use super::JobView;
+
+/// What the connection is upgraded to.
+pub const UPGRADE: &str = "gpuvine-attach/1";
+
+/// Bytes of one frame.
+pub const FRAME_MAX: usize = 256 * 1024;
+
+/// Bytes before a frame's content.
+pub const HEAD: usize = 5;
+
+/// One frame.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Frame {
+    /// To the user: the job has ended, and all its output has been sent.
+    Ended(Box<JobView>),
+    /// To the user: these bytes of an output are not kept.
+    Gap(Gap),
+    /// To the user: the job has changed.
+    Job(Box<JobView>),
+    /// To the user.
+    Stderr(Bytes),
+    /// To the daemon.
+    Stdin(Bytes),
+    /// To the daemon: no more input.
+    StdinEof,
+    /// To the user.
+    Stdout(Bytes),
+}
+
+/// Bytes that are missing.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Gap {
+    /// `stdout` or `stderr`.
+    pub output: String,
+    /// The first that is missing.
+    pub from: u64,
+    /// The first that is not.
+    pub to: u64,
+}
+
+/// Why bytes are not a frame.
+#[derive(Debug, thiserror::Error)]
+pub enum FrameError {
+    /// Longer than allowed.
+    #[error("a frame of {0} bytes, {FRAME_MAX} are allowed")]
+    TooLong(usize),
+    /// Of a kind that is not known.
+    #[error("a frame of unknown kind {0}")]
+    Kind(u8),
+    /// Its content is not what its kind says.
+    #[error("a frame cannot be read")]
+    Content(#[from] serde_json::Error),
+}
+
+impl Frame {
+    /// The head and the content of the frame's bytes.
+    pub fn encode(&self) -> ([u8; HEAD], Bytes) {
+        let json = |value: serde_json::Result<Vec<u8>>| Bytes::from(value.unwrap_or_default());
+        let (kind, content) = match self {
+            Self::Stdin(bytes) => (0, bytes.clone()),
+            Self::StdinEof => (1, Bytes::new()),
+            Self::Stdout(bytes) => (16, bytes.clone()),
+            Self::Stderr(bytes) => (17, bytes.clone()),
+            Self::Gap(gap) => (18, json(serde_json::to_vec(gap))),
+            Self::Job(job) => (19, json(serde_json::to_vec(job))),
+            Self::Ended(job) => (20, json(serde_json::to_vec(job))),
+        };
+        let mut head = [kind, 0, 0, 0, 0];
+        // No frame is made that is longer than FRAME_MAX.
+        head[1..].copy_from_slice(&u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
+        (head, content)
+    }
+
+    /// The kind and the length of the content that a head announces.
+    ///
+    /// # Errors
+    /// If the length is beyond the limit.
+    pub fn head(mut head: &[u8]) -> Result<(u8, usize), FrameError> {
+        let kind = head.get_u8();
+        let len = head.get_u32() as usize;
+        if len > FRAME_MAX { Err(FrameError::TooLong(len)) } else { Ok((kind, len)) }
+    }
+
+    /// The frame of a kind with a content.
+    ///
+    /// # Errors
+    /// If the kind is unknown or the content is not of that kind.
+    pub fn decode(kind: u8, content: Bytes) -> Result<Self, FrameError> {
+        Ok(match kind {
+            0 => Self::Stdin(content),
+            1 => Self::StdinEof,
+            16 => Self::Stdout(content),
+            17 => Self::Stderr(content),
+            18 => Self::Gap(serde_json::from_slice(&content)?),
+            19 => Self::Job(serde_json::from_slice(&content)?),
+            20 => Self::Ended(serde_json::from_slice(&content)?),
+            other => return Err(FrameError::Kind(other)),
+        })
+    }
+}
+
+#[cfg(feature = "daemon")]
+mod io {
+    use bytes::Bytes;
+    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+    use super::{Frame, HEAD};
+
+    /// Reads a frame; `None` at the end of the stream. Not cancel safe.
+    ///
+    /// # Errors
+    /// If the stream fails or what comes is no frame.
+    pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Frame>> {
+        let mut head = [0; HEAD];
+        match stream.read_exact(&mut head).await {
+            Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(None),
+            other => other?,
+        };
+        let (kind, len) = Frame::head(&head).map_err(std::io::Error::other)?;
+        let mut content = vec![0; len];
+        stream.read_exact(&mut content).await?;
+        let frame = Frame::decode(kind, Bytes::from(content));
+        frame.map(Some).map_err(std::io::Error::other)
+    }
+
+    /// Writes a frame and lets it go.
+    ///
+    /// # Errors
+    /// If the stream fails.
+    pub async fn write(
+        stream: &mut (impl AsyncWrite + Unpin),
+        frame: &Frame,
+    ) -> std::io::Result<()> {
+        let (head, content) = frame.encode();
+        stream.write_all(&head).await?;
+        stream.write_all(&content).await?;
+        stream.flush().await
+    }
+}
+
+#[cfg(feature = "daemon")]
+pub use self::io::{read, write};
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn frames_survive() {
+        let gap = Gap { output: "stdout".into(), from: 1, to: 9 };
+        for frame in [
+            Frame::Stdin(Bytes::from_static(b"\xff\0")),
+            Frame::StdinEof,
+            Frame::Stderr(Bytes::new()),
+            Frame::Gap(gap),
+        ] {
+            let (head, content) = frame.encode();
+            let (kind, len) = Frame::head(&head).unwrap();
+            assert_eq!(len, content.len());
+            assert_eq!(Frame::decode(kind, content).unwrap(), frame);
+        }
+    }
+
+    #[test]
+    fn a_length_from_a_lunatic_is_refused() {
+        assert!(Frame::head(&[0, 0xff, 0xff, 0xff, 0xff]).is_err());
+    }
+
+    proptest! {
+        #[test]
+        fn junk_never_panics(kind: u8, junk in proptest::collection::vec(any::<u8>(), 0..100)) {
+            let _ = Frame::decode(kind, junk.into());
+        }
+    }
+}

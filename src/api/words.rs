@@ -1,0 +1,138 @@
+//! Reasons in words: one sentence for each, the same wherever a user reads it.
+
+use crate::core::election::Why;
+use crate::core::id::NodeId;
+use crate::core::job::Rejection;
+use crate::core::request::{Best, Need, WaitReason};
+use crate::core::task::Outcome;
+
+const GIB: u64 = 1 << 30;
+
+/// What is needed: `2 GPUs of model a100 with 40 GiB`.
+pub fn need(need: &Need) -> String {
+    let mut words = count(need.gpus, "GPU");
+    if let Some(model) = &need.model {
+        words.push_str(&format!(" of model {model}"));
+    }
+    if let Some(bytes) = need.memory_bytes {
+        words.push_str(&format!(" with {}", gib(bytes)));
+    }
+    words
+}
+
+/// Why a job waits.
+pub fn waiting(reason: &WaitReason, wanted: &Need, name: impl Fn(NodeId) -> String) -> String {
+    let queue = |ahead: u32| match ahead {
+        0 => String::new(),
+        ahead => format!(", {} before this one", count(ahead, "request")),
+    };
+    match reason {
+        WaitReason::Behind { ahead } => {
+            format!("GPUs are free, but {} first", count(*ahead, "earlier request comes"))
+        }
+        WaitReason::Busy { matching: 0, ahead, .. } => {
+            format!("no living node has {}{}", need(wanted), queue(*ahead))
+        }
+        WaitReason::Busy { matching, free, ahead } => {
+            format!("{free} of {} free{}", count(*matching, "matching GPU"), queue(*ahead))
+        }
+        WaitReason::Full => "the queue is full; it is asked again from time to time".into(),
+        WaitReason::NoController => "no controller has answered yet".into(),
+        WaitReason::Starting { node } => format!("{} is being asked", name(*node)),
+    }
+}
+
+/// Why a job never ran.
+pub fn rejection(why: &Rejection, wanted: &Need) -> String {
+    match why {
+        Rejection::Cancelled => "cancelled before it ran".into(),
+        Rejection::Infeasible { best } => infeasible(best, wanted),
+        Rejection::Refused { why } => why.clone(),
+    }
+}
+
+/// That no node could ever fill a need, with the nearest that exists.
+fn infeasible(best: &Best, wanted: &Need) -> String {
+    let start = format!("no node of the mesh has {}", need(wanted));
+    match &best.node {
+        Some(node) => format!("{start}; {node} comes closest with {}", best.gpus),
+        None if best.models.is_empty() => format!("{start}: no node has any GPU"),
+        None => format!(
+            "{start}; there are: {} (up to {} on one node, up to {} of memory)",
+            best.models.join(", "),
+            best.gpus_any,
+            gib(best.memory_bytes_max)
+        ),
+    }
+}
+
+/// How a task ended.
+pub fn outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Exited { code } => format!("exit code {code}"),
+        Outcome::Signaled { signal } => format!("killed by signal {signal}"),
+        Outcome::Failed { why } => why.clone(),
+        Outcome::Lost { why } => format!("lost: {why}"),
+    }
+}
+
+/// Why a controller was chosen.
+pub fn why(why: &Why, name: impl Fn(NodeId) -> String) -> String {
+    match why {
+        Why::Alone => "there was no other node".into(),
+        Why::Dead { before } => format!("{} died", name(*before)),
+        Why::Left { before } => format!("{} left", name(*before)),
+        Why::NoController => "there was no controller, and it was the best placed".into(),
+        Why::Unreachable { before, standbys } => {
+            format!("{} could not be reached by {}", name(*before), count(*standbys, "standby"))
+        }
+    }
+}
+
+/// Bytes of memory.
+pub fn gib(bytes: u64) -> String {
+    match bytes % GIB {
+        0 => format!("{} GiB", bytes / GIB),
+        _ => format!("{:.1} GiB", bytes as f64 / GIB as f64),
+    }
+}
+
+/// `1 GPU`, `2 GPUs`.
+fn count(number: u32, thing: &str) -> String {
+    match (number, thing) {
+        (1, "earlier request comes") => "one earlier request comes".into(),
+        (number, "earlier request comes") => format!("{number} earlier requests come"),
+        (1, thing) => format!("1 {thing}"),
+        (number, "standby") => format!("{number} standbys"),
+        (number, thing) => format!("{number} {thing}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_is_named_when_nothing_fits() {
+        let wanted = Need { gpus: 4, model: Some("h200".into()), ..Need::default() };
+        let best = Best { node: Some("b7".into()), gpus: 3, ..Best::default() };
+        let words = rejection(&Rejection::Infeasible { best }, &wanted);
+        assert_eq!(words, "no node of the mesh has 4 GPUs of model h200; b7 comes closest with 3");
+        let words = rejection(&Rejection::Infeasible { best: Best::default() }, &wanted);
+        assert_eq!(words, "no node of the mesh has 4 GPUs of model h200: no node has any GPU");
+    }
+
+    #[test]
+    fn a_waiting_job_says_for_what() {
+        let wanted = Need { gpus: 1, memory_bytes: Some(40 << 30), ..Need::default() };
+        let name = |_| "alpha".to_owned();
+        let busy = WaitReason::Busy { matching: 3, free: 1, ahead: 2 };
+        assert_eq!(waiting(&busy, &wanted, name), "1 of 3 matching GPUs free, 2 requests before this one");
+        let gone = WaitReason::Busy { matching: 0, free: 0, ahead: 0 };
+        assert_eq!(waiting(&gone, &wanted, name), "no living node has 1 GPU with 40 GiB");
+        assert_eq!(
+            waiting(&WaitReason::Behind { ahead: 1 }, &wanted, name),
+            "GPUs are free, but one earlier request comes first"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! Arguments that every subcommand knows.
+
+use std::path::PathBuf;
+
+use super::exit::Failure;
+use crate::api::client::Client;
+use crate::config::{Overrides, Paths};
+
+/// Arguments that every subcommand knows.
+#[derive(Clone, Debug, clap::Args)]
+pub(crate) struct Globals {
+    /// The node's folder: keys, database, tasks [env: GPUVINE_DIR]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// The daemon's socket [env: GPUVINE_SOCKET]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
+    /// Print one JSON value instead of a table
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Say more; twice even more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
+    /// When to use colour
+    #[arg(long, global = true, value_enum, default_value_t = Color::Auto, value_name = "WHEN")]
+    pub(crate) color: Color,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Color {
+    /// Always
+    Always,
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Never
+    Never,
+}
+
+impl Globals {
+    /// What of the configuration is named here.
+    pub(crate) fn overrides(&self) -> Overrides {
+        Overrides { dir: self.dir.clone(), socket: self.socket.clone(), ..Overrides::default() }
+    }
+
+    /// Where things lie.
+    pub(crate) fn paths(&self) -> Result<Paths, Failure> {
+        let root = rustix::process::geteuid().is_root();
+        Ok(Paths::resolve(&self.overrides(), &|name| std::env::var_os(name), root)?)
+    }
+
+    /// A client of the daemon.
+    pub(crate) fn client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(self.paths()?.socket))
+    }
+}

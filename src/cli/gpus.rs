@@ -1,0 +1,49 @@
+//! `gpuvine gpus`: the board.
+
+use super::exit::{Exit, Failure};
+use super::output::{Printer, ago};
+use crate::api::GpuView;
+use crate::api::client::Client;
+use crate::api::words::gib;
+use crate::clock;
+
+/// Show every GPU of the mesh: where, what, who uses it, and why it is not free
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuvine gpus --free")]
+pub(crate) struct Args {
+    /// Only those that are free
+    #[arg(long)]
+    free: bool,
+}
+
+pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
+    let mut gpus = client.gpus().await?;
+    gpus.retain(|gpu| !args.free || gpu.state == "free");
+    let now = clock::wall().secs();
+    printer.value(&gpus, |gpus| board(gpus, now, printer))
+}
+
+pub(crate) fn board(gpus: &[GpuView], now: u64, printer: &Printer) -> String {
+    let header =
+        ["NODE", "GPU", "MODEL", "MEMORY", "FREE", "UTIL", "STATE", "JOB", "NAME", "OWNER", "SINCE", "WHY"];
+    let row = |gpu: &GpuView| {
+        vec![
+            gpu.node_name.clone(),
+            gpu.index.to_string(),
+            gpu.model.clone(),
+            gib(gpu.memory_bytes),
+            gib(gpu.memory_free_bytes),
+            gpu.utilization.map_or_else(String::new, |util| format!("{util}%")),
+            gpu.state.clone(),
+            gpu.job.clone().unwrap_or_default(),
+            gpu.job_name.clone().unwrap_or_default(),
+            gpu.owner.clone().unwrap_or_default(),
+            ago(gpu.since.as_deref(), now),
+            gpu.why.clone().unwrap_or_default(),
+        ]
+    };
+    if gpus.is_empty() {
+        return "no GPUs; `gpuvine nodes` says why each node has none".into();
+    }
+    printer.table(&header, gpus.iter().map(row).collect())
+}

@@ -1,0 +1,61 @@
+//! `gpuvine logs`
+
+
+use super::exit::{Exit, Failure};
+use super::output::Printer;
+use crate::api::attach::{self, Frame};
+use crate::api::client::Client;
+
+/// Print a job's output, as far as its node has it
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  gpuvine logs -f 3f9k")]
+pub(crate) struct Args {
+    /// The job: its id, or the beginning of it
+    #[arg(value_name = "JOB")]
+    job: String,
+    /// Go on until the job has ended
+    #[arg(short, long)]
+    follow: bool,
+    /// Only standard output
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Only standard error
+    #[arg(long)]
+    stderr: bool,
+}
+
+pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
+    let which = match (args.stdout, args.stderr) {
+        (true, _) => "stdout",
+        (_, true) => "stderr",
+        _ => "both",
+    };
+    let mut stream = client.logs(&args.job, which, args.follow).await?;
+    while let Some(frame) = attach::read(&mut stream).await? {
+        match frame {
+            Frame::Stdout(bytes) => {
+                if write(std::io::stdout().lock(), &bytes)? {
+                    return Ok(Exit::Done);
+                }
+            }
+            Frame::Stderr(bytes) => {
+                write(std::io::stderr().lock(), &bytes)?;
+            }
+            Frame::Gap(gap) => printer.say(&format!(
+                "bytes {} to {} of {} are not kept by the node",
+                gap.from, gap.to, gap.output
+            )),
+            Frame::Ended(_) => break,
+            _ => {}
+        }
+    }
+    Ok(Exit::Done)
+}
+
+/// Writes output as it is; whether the reader is gone.
+pub(crate) fn write(mut to: impl std::io::Write, bytes: &[u8]) -> std::io::Result<bool> {
+    match to.write_all(bytes).and_then(|()| to.flush()) {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
+        other => other.map(|()| false),
+    }
+}

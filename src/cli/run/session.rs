@@ -1,0 +1,269 @@
+//! Watching one job: its output, the user's input, Ctrl-C, and a daemon that goes and comes back.
+
+use bytes::Bytes;
+use tokio::sync::mpsc;
+
+use super::input::stdin;
+use crate::api::attach::{self, Frame};
+use crate::api::client::{Attached, Client, ClientError};
+use crate::api::{JobView, Submit};
+use crate::cli::exit::{Exit, Failure};
+use crate::cli::logs::write;
+use crate::cli::output::Printer;
+use crate::cli::signals::Signals;
+use crate::clock;
+use crate::core::time::{Duration, Instant};
+
+/// How long a daemon that is gone is waited for, and how long between tries.
+const COME_BACK: Duration = Duration::from_secs(60);
+const TRY_AGAIN: Duration = Duration::from_millis(250);
+
+/// A job waits so long before the user is told why.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One attached job.
+pub(super) struct Session<'a> {
+    client: &'a Client,
+    printer: &'a Printer,
+    quiet: bool,
+    signals: Signals,
+    input: Option<mpsc::Receiver<Bytes>>,
+    job: Option<JobView>,
+    /// Output passed on so far.
+    stdout: u64,
+    stderr: u64,
+    /// Ctrl-C so far.
+    interrupts: u32,
+    told: Option<String>,
+    placed: bool,
+    started: Instant,
+}
+
+/// Why the stream ended.
+enum End {
+    Done(Exit),
+    Lost,
+}
+
+impl<'a> Session<'a> {
+    pub(super) fn new(
+        client: &'a Client,
+        printer: &'a Printer,
+        quiet: bool,
+    ) -> Result<Self, Failure> {
+        Ok(Self {
+            client,
+            printer,
+            quiet,
+            signals: Signals::new()?,
+            input: None,
+            job: None,
+            stdout: 0,
+            stderr: 0,
+            interrupts: 0,
+            told: None,
+            placed: false,
+            started: clock::now(),
+        })
+    }
+
+    pub(super) async fn run(mut self, submit: &Submit) -> Result<Exit, Failure> {
+        let mut stream = self.client.run(submit).await?;
+        self.input = submit.stdin.then(stdin);
+        loop {
+            match self.watch(stream).await? {
+                End::Done(exit) => return Ok(exit),
+                End::Lost => stream = self.come_back().await?,
+            }
+        }
+    }
+
+    async fn watch(&mut self, stream: Attached) -> Result<End, Failure> {
+        let (mut reader, writer) = tokio::io::split(stream);
+        let (frames_in, mut frames) = mpsc::channel(2);
+        // Reading a frame may not be cancelled in its middle, and neither may writing one; and
+        // input that the task does not read may not hold up its output.
+        let read = async move {
+            while let Ok(Some(frame)) = attach::read(&mut reader).await {
+                if frames_in.send(frame).await.is_err() {
+                    return;
+                }
+            }
+        };
+        let mut input = self.input.take();
+        let mut writer = Some(writer);
+        let write = async move {
+            while let (Some(source), Some(writer)) = (&mut input, &mut writer) {
+                let bytes = source.recv().await;
+                let frame = bytes.map_or(Frame::StdinEof, Frame::Stdin);
+                // If the stream is broken, reading says so too.
+                if attach::write(writer, &frame).await.is_err() || frame == Frame::StdinEof {
+                    break;
+                }
+            }
+            // The writer stays: its end would be the end of the stream.
+            std::future::pending::<()>().await;
+        };
+        tokio::pin!(read, write);
+        let mut reading = true;
+        loop {
+            let tell_at = self.tell_at();
+            let frame = tokio::select! {
+                biased;
+                frame = frames.recv() => frame,
+                () = &mut read, if reading => {
+                    reading = false;
+                    continue;
+                }
+                () = &mut write => continue,
+                signal = self.signals.next() => match self.on_signal(signal) {
+                    Some(exit) => return Ok(End::Done(exit)),
+                    None => continue,
+                },
+                () = clock::sleep_until(tell_at) => {
+                    self.tell_reason();
+                    continue;
+                }
+            };
+            let Some(frame) = frame else { return Ok(End::Lost) };
+            if let Some(exit) = self.on_frame(frame)? {
+                return Ok(End::Done(exit));
+            }
+        }
+    }
+
+    /// The first Ctrl-C asks for an end, the second demands it, the third does not wait for it.
+    fn on_signal(&mut self, signal: u8) -> Option<Exit> {
+        self.interrupts += 1;
+        // A job that is not known yet is cancelled by going away.
+        let job = self.job.as_ref().map(|job| job.id.clone());
+        let (Some(job), 1..=2) = (job, self.interrupts) else {
+            return Some(Exit::Task(128 + signal));
+        };
+        if self.interrupts == 1 && !self.quiet {
+            self.printer.say("cancelling; once more for SIGKILL");
+        }
+        let (client, now) = (self.client.clone(), self.interrupts > 1);
+        tokio::spawn(async move {
+            // What comes of it is seen on the stream.
+            let _ = client.cancel(&job, now).await;
+        });
+        None
+    }
+
+    fn on_frame(&mut self, frame: Frame) -> Result<Option<Exit>, Failure> {
+        match frame {
+            Frame::Stdout(bytes) => {
+                self.stdout += bytes.len() as u64;
+                if write(std::io::stdout().lock(), &bytes)? {
+                    // As `yes | head` does: whoever read it has enough. The daemon ends the job.
+                    return Ok(Some(Exit::Task(128 + 13)));
+                }
+            }
+            Frame::Stderr(bytes) => {
+                self.stderr += bytes.len() as u64;
+                write(std::io::stderr().lock(), &bytes)?;
+            }
+            Frame::Gap(gap) => {
+                let passed = if gap.output == "stdout" { &mut self.stdout } else { &mut self.stderr };
+                *passed = gap.to;
+                self.printer.say(&format!(
+                    "bytes {} to {} of {} are lost: the node keeps no more",
+                    gap.from, gap.to, gap.output
+                ));
+            }
+            Frame::Job(job) => self.on_job(*job),
+            Frame::Ended(job) => return Ok(Some(self.on_ended(&job))),
+            Frame::Stdin(_) | Frame::StdinEof => {}
+        }
+        Ok(None)
+    }
+
+    fn on_job(&mut self, job: JobView) {
+        if job.state == "running" && !self.placed {
+            self.placed = true;
+            if !self.quiet {
+                let node = job.node_name.as_deref().unwrap_or("?");
+                let on = match job.gpus.as_slice() {
+                    [] => format!("{node}, no GPU"),
+                    [gpu] => format!("{node}, GPU {gpu}"),
+                    gpus => format!("{node}, GPUs {}", gpus.join(", ")),
+                };
+                self.printer.say(&format!("job {} runs on {on}", job.id));
+            }
+        }
+        let lost = job.state == "running" && job.reason.is_some();
+        let was_lost = self.job.as_ref().is_some_and(|old| {
+            old.state == "running" && old.reason.is_some()
+        });
+        if lost != was_lost && !self.quiet {
+            let text = job.reason.clone().unwrap_or_else(|| "its node is back".into());
+            self.printer.say(&text);
+        }
+        self.job = Some(job);
+    }
+
+    /// When the user is told why the job waits: not at once, and not again.
+    fn tell_at(&self) -> Option<Instant> {
+        let job = self.job.as_ref().filter(|job| job.state == "waiting")?;
+        (!self.quiet && job.reason != self.told).then(|| self.started + PATIENCE)
+    }
+
+    fn tell_reason(&mut self) {
+        if let Some(job) = &self.job {
+            self.told.clone_from(&job.reason);
+            let why = job.reason.as_deref().unwrap_or("no reason is known");
+            self.printer.say(&format!("job {} waits: {why}", job.id));
+        }
+    }
+
+    fn on_ended(&self, job: &JobView) -> Exit {
+        let explain = matches!(job.state.as_str(), "rejected" | "lost")
+            || (job.state == "cancelled" && !self.placed);
+        if explain {
+            let why = job.reason.as_deref().unwrap_or("no reason is known");
+            self.printer.say(&format!("job {}: {why}", job.id));
+        }
+        match job.exit_code {
+            // Never ran: cancelled by the user like any interrupted program, or refused.
+            None if job.state == "cancelled" => Exit::Task(130),
+            None => Exit::Failed,
+            Some(code) => Exit::Task(u8::try_from(code).unwrap_or(255)),
+        }
+    }
+
+    /// The daemon is gone; the task is not. Waits for the daemon and watches again.
+    async fn come_back(&mut self) -> Result<Attached, Failure> {
+        let Some(job) = self.job.as_ref().map(|job| job.id.clone()) else {
+            let lost = ClientError::Lost("the connection broke before the job was known".into());
+            return Err(lost.into());
+        };
+        self.printer.say(&format!("the daemon is gone; waiting for it to come back (job {job})"));
+        let until = clock::now() + COME_BACK;
+        loop {
+            match self.client.attach(&job, self.stdout, self.stderr).await {
+                Ok(stream) => {
+                    self.printer.say("the daemon is back");
+                    return Ok(stream);
+                }
+                Err(error @ ClientError::Api(_)) => return Err(error.into()),
+                Err(error) if clock::now() >= until => {
+                    let told: Failure = error.into();
+                    return Err(told.hint(format!("the task may run on: `gpuvine logs -f {job}`")));
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = clock::sleep_until(Some(clock::now() + TRY_AGAIN)) => {}
+                signal = self.signals.next() => {
+                    let code = 128 + signal;
+                    self.printer.say(&format!("job {job} is not cancelled: no daemon answers"));
+                    return Err(Failure {
+                        exit: Exit::Task(code),
+                        error: crate::api::ApiError::new("interrupted", "interrupted"),
+                    });
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Founding a mesh, inviting into it, and joining one: what happens to the files of a node.
+
+use anyhow::{Context as _, Result, bail};
+use rand::TryRng as _;
+use rand::rngs::SysRng;
+use serde::Serialize;
+use zeroize::Zeroizing;
+
+use crate::auth::{Credential, Grantee, MeshKey, Roles, Ticket};
+use crate::config::Paths;
+use crate::core::id::NodeId;
+use crate::core::signed::Key;
+use crate::core::time::WallTime;
+use crate::store::secret::{self, Secret};
+use crate::store::{Keep, keep_once};
+
+/// A mesh that was founded.
+#[derive(Debug, Serialize)]
+pub struct Founded {
+    /// The mesh's id.
+    pub mesh: String,
+    /// This node's id.
+    pub node: String,
+    /// Where the mesh's key is.
+    pub mesh_key: String,
+}
+
+/// A ticket for one machine.
+#[derive(Debug, Serialize)]
+pub struct Invitation {
+    /// The word to paste.
+    pub ticket: String,
+    /// Until when it may be used.
+    pub expires: String,
+    /// What its bearer may do.
+    pub roles: String,
+}
+
+/// The file that names the mesh a node belongs to.
+const MESH: &str = "mesh";
+
+/// Founds a mesh; this node is its first member, with all roles and for ever.
+///
+/// # Errors
+/// If the node belongs to a mesh already, or its files cannot be written.
+pub fn init(paths: &Paths) -> Result<Founded> {
+    secret::make_folder(&paths.dir)?;
+    if let Some(mesh) = mesh(paths)? {
+        bail!("{} belongs to mesh {mesh} already", paths.dir.display());
+    }
+    let seed = random()?;
+    let mesh_key = MeshKey::from_seed(*seed);
+    secret::create(&paths.mesh_key(), &seed)?;
+    let node = identity(paths)?.id();
+    let grantee = Grantee { roles: Roles::ALL, user: None, expires: None };
+    let token = mesh_key.mint(&grantee)?.bind(mesh_key.mesh(), node)?;
+    let credential = Keep::Credential(Box::new(Credential { token, endorsed: None }));
+    keep_once(&paths.dir, vec![credential, Keep::Seniority(0)])?;
+    write_mesh(paths, &mesh_key.mesh().to_string())?;
+    Ok(Founded {
+        mesh: mesh_key.mesh().to_string(),
+        node: node.to_string(),
+        mesh_key: paths.mesh_key().display().to_string(),
+    })
+}
+
+/// Makes a ticket. Works where the mesh's key is.
+///
+/// # Errors
+/// If the key is not here or cannot be read.
+pub fn invite(
+    paths: &Paths,
+    roles: Roles,
+    user: Option<String>,
+    expires: WallTime,
+    addresses: Vec<String>,
+) -> Result<Invitation> {
+    let path = paths.mesh_key();
+    let Some(seed) = secret::read(&path)? else {
+        bail!(
+            "the mesh's key is not here ({}): invite on the machine where `gpuvine init` was run",
+            path.display()
+        );
+    };
+    let key = MeshKey::from_seed(*seed);
+    let token = key.mint(&Grantee { roles, user, expires: Some(expires) })?;
+    let ticket = Ticket { mesh: key.mesh(), token, addresses };
+    Ok(Invitation {
+        ticket: ticket.to_string(),
+        expires: super::views::utc(expires),
+        roles: roles.to_string(),
+    })
+}
+
+/// Binds a ticket to this node, offline, and keeps it.
+///
+/// # Errors
+/// If the node belongs to another mesh, or the ticket is not one.
+pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
+    secret::make_folder(&paths.dir)?;
+    if let Some(mesh) = mesh(paths)? {
+        if mesh == ticket.mesh.to_string() {
+            // A new ticket for a member: for one whose membership was not endorsed in time.
+            tracing::debug!("this node is a member already; its new ticket is kept");
+        } else {
+            bail!(
+                "{} belongs to mesh {mesh}, the ticket is for mesh {}: use another folder (--dir)",
+                paths.dir.display(),
+                ticket.mesh
+            );
+        }
+    }
+    let node: NodeId = identity(paths)?.id();
+    let token = ticket.token.bind(ticket.mesh, node).context("the ticket cannot be used")?;
+    let mut keep = vec![Keep::Credential(Box::new(Credential { token, endorsed: None }))];
+    // The members that the ticket names are remembered: a restart needs no ticket.
+    for address in &ticket.addresses {
+        let member = address.rsplit_once("/p2p/").map(|(_, id)| id.parse::<NodeId>());
+        if let Some(Ok(member)) = member {
+            let all = ticket.addresses.iter().filter(|other| other.ends_with(&member.to_string()));
+            keep.push(Keep::Peer(member, all.cloned().collect()));
+        }
+    }
+    keep_once(&paths.dir, keep)?;
+    write_mesh(paths, &ticket.mesh.to_string())
+}
+
+/// The mesh that a node belongs to.
+pub(super) fn mesh(paths: &Paths) -> Result<Option<String>> {
+    let path = paths.dir.join(MESH);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => Ok(Some(text.trim().to_owned())),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("cannot read {}", path.display())),
+    }
+}
+
+fn write_mesh(paths: &Paths, mesh: &str) -> Result<()> {
+    let path = paths.dir.join(MESH);
+    std::fs::write(&path, format!("{mesh}\n"))
+        .with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// The node's identity; made at the first need.
+pub(super) fn identity(paths: &Paths) -> Result<Key> {
+    Ok(Key::from_seed(&*seed(paths)?))
+}
+
+/// The secret of the node's identity.
+pub(super) fn seed(paths: &Paths) -> Result<Secret> {
+    let path = paths.identity();
+    if let Some(seed) = secret::read(&path)? {
+        return Ok(seed);
+    }
+    let seed = random()?;
+    secret::create(&path, &seed)?;
+    Ok(seed)
+}
+
+/// Thirty-two bytes that nobody can guess.
+pub(super) fn random() -> Result<Secret> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    SysRng.try_fill_bytes(&mut bytes[..]).context("the system gives no random bytes")?;
+    Ok(bytes)
+}

@@ -1,0 +1,145 @@
+//! What the core wants done, done: messages, streams, records.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, watch};
+
+use super::home::{self, Attachment, First, ORDERS_MAX, Offer, Order};
+use super::host::{Caller, Host};
+use super::inbox::{Inbox, Request};
+use super::stream::{TaskStream, pipe};
+use crate::core::id::{JobId, NodeId};
+use crate::core::job::{self, JobRecord};
+use crate::core::task::TaskId;
+use crate::core::time::Duration;
+use crate::net::{self, NetError};
+use crate::store::{Keep, Store};
+
+/// How long a stream waits for a link that is being dialled.
+const LINK_WAIT: Duration = Duration::from_secs(5);
+
+/// Opens streams about tasks, to other nodes and to this one.
+#[derive(Clone, Debug)]
+pub(crate) struct Streams {
+    pub(crate) me: NodeId,
+    pub(crate) net: net::Handle,
+    pub(crate) host: Host,
+    /// Whom there are links with.
+    pub(crate) links: watch::Receiver<BTreeSet<NodeId>>,
+}
+
+impl Streams {
+    /// Opens a stream to a node; to this node itself without any network.
+    pub(crate) async fn open(&self, node: NodeId) -> Result<TaskStream, NetError> {
+        if node == self.me {
+            let (near, far) = pipe();
+            let caller = Caller { node, may_submit: true };
+            tokio::spawn(self.host.clone().serve(caller, far));
+            return Ok(near);
+        }
+        let mut links = self.links.clone();
+        let linked = links.wait_for(|links| links.contains(&node));
+        // A link that does not come is what opening tells, in its own words.
+        let _ = tokio::time::timeout(LINK_WAIT, linked).await;
+        Ok(Box::new(self.net.open_task(node).await?))
+    }
+}
+
+/// The hands of one daemon.
+#[derive(Debug)]
+pub(crate) struct Hands {
+    pub(crate) streams: Streams,
+    pub(crate) store: Arc<Store>,
+    pub(crate) inbox: Inbox,
+    /// This node's name.
+    pub(crate) name: String,
+    /// The streams of jobs that have not ended.
+    pub(crate) homes: BTreeMap<JobId, mpsc::Sender<Order>>,
+    /// Users who watch jobs that have no stream yet.
+    pub(crate) attachments: BTreeMap<JobId, Attachment>,
+}
+
+impl Hands {
+    /// Performs an effect of the jobs. `find` looks a job's record up.
+    pub(crate) fn perform(
+        &mut self,
+        effect: job::Effect,
+        find: impl Fn(JobId) -> Option<JobRecord>,
+    ) {
+        match effect {
+            job::Effect::Acknowledge { task } => {
+                self.order(task.job, Order::Acknowledge);
+                self.homes.remove(&task.job);
+            }
+            job::Effect::Attach { task, node } => self.connect(task, node, First::Attach),
+            job::Effect::Forget(job) => self.store.keep(Keep::ForgetJob(job), None::<fn()>),
+            job::Effect::Offer { task, grant } => {
+                let Some(record) = find(task.job) else { return };
+                let node = grant.value().node;
+                let offer = Offer {
+                    grant,
+                    owner: record.spec.owner,
+                    name: record.spec.name,
+                    home_name: self.name.clone(),
+                    command: record.spec.command,
+                };
+                self.connect(task, node, First::Open(Box::new(offer)));
+            }
+            job::Effect::Stop { task, now } => self.order(task.job, Order::Stop { now }),
+            job::Effect::Store(record) => self.store(record),
+            // The core turns these into messages, the driver tells those who watch.
+            job::Effect::Changed(_) | job::Effect::Control(_) | job::Effect::Present(_) => {}
+        }
+    }
+
+    /// A job will not change any more; `ran` if its node is to be told.
+    pub(crate) fn ended(&mut self, job: JobId, ran: bool) {
+        self.attachments.remove(&job);
+        if !ran {
+            self.homes.remove(&job);
+        }
+    }
+
+    fn store(&self, record: Box<JobRecord>) {
+        let (job, inbox) = (record.spec.id, self.inbox.clone());
+        let done = move || inbox.tell_blocking(Request::JobStored(job));
+        self.store.keep(Keep::Job(record), Some(done));
+    }
+
+    fn connect(&mut self, task: TaskId, node: NodeId, first: First) {
+        let (streams, inbox) = (self.streams.clone(), self.inbox.clone());
+        let orders = self.home(task.job);
+        tokio::spawn(async move {
+            match streams.open(node).await {
+                Ok(stream) => {
+                    // A job that has ended meanwhile has nobody to take it.
+                    let _ = orders.send(Order::Connected { task, stream, first }).await;
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    inbox.job(job::Input::Unreachable { task, why }).await;
+                }
+            }
+        });
+    }
+
+    fn order(&mut self, job: JobId, order: Order) {
+        // Orders are few; one that finds no room is repeated by its user or the core.
+        if let Err(error) = self.home(job).try_send(order) {
+            tracing::debug!(%job, %error, "an order to a job's stream is dropped");
+        }
+    }
+
+    /// The stream of a job, made at the first need.
+    fn home(&mut self, job: JobId) -> mpsc::Sender<Order> {
+        if let Some(orders) = self.homes.get(&job).filter(|orders| !orders.is_closed()) {
+            return orders.clone();
+        }
+        let (orders, receiver) = mpsc::channel(ORDERS_MAX);
+        let attachment = self.attachments.remove(&job);
+        tokio::spawn(home::run(attachment, receiver, self.inbox.clone()));
+        self.homes.insert(job, orders.clone());
+        orders
+    }
+}

@@ -1,0 +1,133 @@
+//! A task's output on its way to whoever wants it, at their own pace, and then its end.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::table::Hosted;
+use crate::core::task::Outcome;
+use crate::core::time::WallTime;
+use crate::daemon::stream::{StreamError, Writer};
+use crate::run::{Chunk, OutputReader, Totals};
+use crate::wire::task::{DATA_MAX, Output, ToHome};
+
+/// From the files of a task into one stream.
+pub(super) struct Pump {
+    hosted: Arc<Hosted>,
+    /// The next offset wanted of each output, if it is wanted.
+    wanted: (Option<u64>, Option<u64>),
+    /// Whether to go on until the task has ended.
+    follow: bool,
+}
+
+impl Pump {
+    pub(super) fn new(
+        hosted: Arc<Hosted>,
+        wanted: (Option<u64>, Option<u64>),
+        follow: bool,
+    ) -> Self {
+        Self { hosted, wanted, follow }
+    }
+
+    /// Sends what is wanted; with `credit` also how much input was taken. Ends after the task's end,
+    /// or when there is no more and nobody wants to wait.
+    pub(super) async fn run(
+        mut self,
+        writer: &mut Writer,
+        mut credit: Option<watch::Receiver<u64>>,
+    ) -> Result<(), StreamError> {
+        let mut totals = self.hosted.totals.clone();
+        let mut ended = self.hosted.ended.clone();
+        let (mut totals_live, mut ended_live) = (true, true);
+        loop {
+            // In this order: when the end is known, the totals that come after are the last.
+            let end: Option<(Outcome, WallTime)> = ended.borrow_and_update().clone();
+            totals.mark_unchanged();
+            let sent = self.send(writer, Output::Stdout).await?
+                | self.send(writer, Output::Stderr).await?;
+            if sent {
+                continue;
+            }
+            if let Some((outcome, at)) = end {
+                return writer.control(&ToHome::Ended { outcome, at }).await;
+            }
+            if !self.follow {
+                return Ok(());
+            }
+            tokio::select! {
+                changed = totals.changed(), if totals_live => totals_live = changed.is_ok(),
+                changed = ended.changed(), if ended_live => ended_live = changed.is_ok(),
+                taken = next(&mut credit) => {
+                    writer.control(&ToHome::StdinTaken(taken)).await?;
+                }
+            }
+        }
+    }
+
+    /// Sends one piece of an output, if there is one.
+    async fn send(&mut self, writer: &mut Writer, output: Output) -> Result<bool, StreamError> {
+        let Some(offset) = self.next(output) else { return Ok(false) };
+        let chunk = {
+            let (reader, count): (&OutputReader, fn(&Totals) -> u64) = match output {
+                Output::Stdout => (&self.hosted.outputs.0, |totals| totals.stdout),
+                Output::Stderr => (&self.hosted.outputs.1, |totals| totals.stderr),
+            };
+            reader.read(offset, DATA_MAX, || count(&self.hosted.totals.borrow()))?
+        };
+        match chunk {
+            Chunk::Empty => return Ok(false),
+            Chunk::Data(bytes) if bytes.is_empty() => {
+                // The disk was full when these were written: they are lost.
+                self.lose(writer, output, offset).await?;
+            }
+            Chunk::Data(bytes) => {
+                writer.data(Some(output), offset, &bytes).await?;
+                self.advance(output, offset + bytes.len() as u64);
+            }
+            Chunk::Gap(to) => {
+                writer.control(&ToHome::Gap { output, from: offset, to }).await?;
+                self.advance(output, to);
+            }
+        }
+        Ok(true)
+    }
+
+    async fn lose(
+        &mut self,
+        writer: &mut Writer,
+        output: Output,
+        from: u64,
+    ) -> Result<(), StreamError> {
+        let totals = *self.hosted.totals.borrow();
+        let to = match output {
+            Output::Stdout => totals.stdout,
+            Output::Stderr => totals.stderr,
+        };
+        self.advance(output, to);
+        writer.control(&ToHome::Gap { output, from, to }).await
+    }
+
+    fn next(&self, output: Output) -> Option<u64> {
+        match output {
+            Output::Stdout => self.wanted.0,
+            Output::Stderr => self.wanted.1,
+        }
+    }
+
+    fn advance(&mut self, output: Output, to: u64) {
+        match output {
+            Output::Stdout => self.wanted.0 = Some(to),
+            Output::Stderr => self.wanted.1 = Some(to),
+        }
+    }
+}
+
+/// News of how much input was taken.
+async fn next(credit: &mut Option<watch::Receiver<u64>>) -> u64 {
+    if let Some(taken) = credit
+        && taken.changed().await.is_ok()
+    {
+        return *taken.borrow_and_update();
+    }
+    std::future::pending().await
+}

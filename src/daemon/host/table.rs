@@ -1,0 +1,133 @@
+//! The tasks of this node that a stream may be about: running ones, and the last that ended.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::watch;
+
+use super::stdin::Stdin;
+use crate::core::id::NodeId;
+use crate::core::task::{Outcome, TaskId};
+use crate::core::time::{Duration, WallTime};
+use crate::run::{OutputReader, TaskControl, Totals};
+
+/// Ended tasks whose output is kept. The oldest go first.
+const ENDED_MAX: usize = 256;
+
+/// One task.
+#[derive(Debug)]
+pub(crate) struct Hosted {
+    /// Which.
+    pub(crate) task: TaskId,
+    /// Who may see it.
+    pub(crate) home: NodeId,
+    /// When it was started, for people.
+    pub(crate) since: WallTime,
+    /// Its input.
+    pub(crate) stdin: Stdin,
+    /// Its keeper; none if it ended before this daemon was there.
+    pub(crate) control: Option<TaskControl>,
+    /// How much output there is.
+    pub(crate) totals: watch::Receiver<Totals>,
+    /// How it ended, and when, once it has.
+    pub(crate) ended: watch::Receiver<Option<(Outcome, WallTime)>>,
+    /// Standard output and standard error.
+    pub(crate) outputs: (OutputReader, OutputReader),
+}
+
+impl Hosted {
+    /// Ends it, if it has not ended.
+    pub(super) async fn stop(&self, grace: Duration) {
+        if let Some(control) = &self.control
+            && let Err(error) = control.stop(grace).await
+        {
+            tracing::debug!(task = %self.task, %error, "a task is not stopped: it has ended");
+        }
+    }
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    tasks: Mutex<Tasks>,
+    /// Wakes those who wait for a task that is being started.
+    news: watch::Sender<()>,
+}
+
+#[derive(Debug, Default)]
+struct Tasks {
+    known: BTreeMap<TaskId, Arc<Hosted>>,
+    starting: BTreeSet<TaskId>,
+    ended: VecDeque<TaskId>,
+}
+
+impl Default for Inner {
+    fn default() -> Self {
+        Self { tasks: Mutex::default(), news: watch::channel(()).0 }
+    }
+}
+
+impl Table {
+    /// A task is about to be started.
+    pub(crate) fn begin(&self, task: TaskId) {
+        self.lock().starting.insert(task);
+    }
+
+    /// It could not be started.
+    pub(crate) fn abandon(&self, task: TaskId) {
+        self.lock().starting.remove(&task);
+        self.0.news.send_replace(());
+    }
+
+    /// It runs, or has been found again.
+    pub(crate) fn insert(&self, hosted: Arc<Hosted>) {
+        let mut tasks = self.lock();
+        tasks.starting.remove(&hosted.task);
+        tasks.known.insert(hosted.task, hosted);
+        drop(tasks);
+        self.0.news.send_replace(());
+    }
+
+    /// It has ended; answers a task that is to be forgotten for it.
+    pub(crate) fn ended(&self, task: TaskId) -> Option<TaskId> {
+        let mut tasks = self.lock();
+        tasks.ended.push_back(task);
+        if tasks.ended.len() <= ENDED_MAX {
+            return None;
+        }
+        let oldest = tasks.ended.pop_front()?;
+        tasks.known.remove(&oldest);
+        Some(oldest)
+    }
+
+    /// A task that is known.
+    pub(crate) fn find(&self, task: TaskId) -> Option<Arc<Hosted>> {
+        self.lock().known.get(&task).cloned()
+    }
+
+    /// A task that is known, or will be when it has been started.
+    pub(crate) async fn wait(&self, task: TaskId) -> Option<Arc<Hosted>> {
+        let mut news = self.0.news.subscribe();
+        loop {
+            {
+                let tasks = self.lock();
+                if let Some(hosted) = tasks.known.get(&task) {
+                    return Some(Arc::clone(hosted));
+                }
+                if !tasks.starting.contains(&task) {
+                    return None;
+                }
+            }
+            // The sender lives as long as the table.
+            news.changed().await.ok()?;
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Tasks> {
+        // Nothing under the lock can panic half way.
+        self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

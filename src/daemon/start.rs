@@ -1,0 +1,295 @@
+//! Puts a daemon together, runs it, and takes it apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result, bail};
+use rand::SeedableRng as _;
+use rand::rngs::ChaCha12Rng;
+use serde::Serialize;
+use tokio::net::UnixListener;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use super::admission::Judge;
+use super::driver::Driver;
+use super::found;
+use super::hands::{Hands, Streams};
+use super::host::{Host, Table};
+use super::http;
+use super::inbox::{Inbox, Request};
+use super::launch::Launcher;
+use super::people;
+use crate::auth::Passport;
+use crate::clock;
+use crate::config::Config;
+use crate::core::id::MeshId;
+use crate::core::job;
+use crate::core::node::{self, Node};
+use crate::core::reporting::Facts;
+use crate::core::signed::Key;
+use crate::core::time::Duration;
+use crate::core::{controller, election, ledger};
+use crate::gpu::{Inventory, NoGpus, Nvml, Simulated};
+use crate::net;
+use crate::run::Tasks;
+use crate::store::{Loaded, Store};
+
+/// How often the machine is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+/// Connections of one node.
+const CONNECTIONS_MAX: u32 = 1_024;
+
+/// A daemon that serves.
+#[derive(Debug, Serialize)]
+pub struct Ready {
+    /// The node's id.
+    pub node: String,
+    /// The node's name.
+    pub name: String,
+    /// The mesh's id.
+    pub mesh: String,
+    /// Where the local API is.
+    pub socket: String,
+}
+
+/// Runs a daemon until it is told to leave; calls `ready` when it serves.
+///
+/// # Errors
+/// If it cannot start.
+pub fn run(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .max_blocking_threads(16)
+        .enable_all()
+        .build()
+        .context("cannot start the runtime")?;
+    let result = runtime.block_on(serve(config, ready));
+    runtime.shutdown_timeout(Duration::from_secs(2));
+    result
+}
+
+async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
+    let Some(mesh) = found::mesh(&config.paths)? else {
+        bail!(
+            "{} belongs to no mesh yet: found one with `gpuvine init`, or join one with \
+             `gpuvine up --join TICKET`",
+            config.paths.dir.display()
+        );
+    };
+    let mesh: MeshId = mesh.parse()?;
+    let seed = found::seed(&config.paths)?;
+    let key = Key::from_seed(&seed);
+    let (store, loaded) = Store::open(&config.paths.dir)?;
+    let store = Arc::new(store);
+    let credential = loaded.credential.clone().with_context(|| {
+        format!("the membership in {} is lost: join again with a ticket", config.paths.dir.display())
+    })?;
+    loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let passport = Passport::new(mesh, key.clone(), credential);
+    let (handle, events) = net::start(net::Config {
+        seed: *seed,
+        mesh,
+        listen: config
+            .listen
+            .iter()
+            .map(|address| address.parse().with_context(|| format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)")))
+            .collect::<Result<_>>()?,
+        mdns: config.mdns,
+        agent: format!("gpuvine/{}", env!("CARGO_PKG_VERSION")),
+        connections_max: CONNECTIONS_MAX,
+        admission: Arc::new(Judge::new(passport, Arc::clone(&store))),
+    })?;
+    let inventory = inventory(&config.gpus, &key)?;
+    let name = config.name.clone().unwrap_or_else(host_name);
+    let (inbox, requests) = Inbox::new();
+    let table = Table::default();
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    let launcher = Arc::new(Launcher {
+        tasks: Tasks::open(config.paths.dir.join("tasks"), program)?,
+        inbox: inbox.clone(),
+        table: table.clone(),
+        me: key.id(),
+        name: name.clone(),
+        account: people::account(),
+        output_max: config.output_max_bytes,
+        grace: config.kill_grace,
+    });
+    let host = Host {
+        inbox: inbox.clone(),
+        table,
+        launcher: Arc::clone(&launcher),
+        grace: config.kill_grace,
+    };
+    let (links_in, links) = watch::channel(BTreeSet::new());
+    let (changes_in, changes) = watch::channel(1);
+    let streams = Streams { me: key.id(), net: handle, host, links };
+    let listener = listen(&config)?;
+    let driver = Driver {
+        node: node(&config, &key, &name, &loaded)?,
+        hands: Hands {
+            streams: streams.clone(),
+            store,
+            inbox: inbox.clone(),
+            name: name.clone(),
+            homes: BTreeMap::new(),
+            attachments: BTreeMap::new(),
+        },
+        rng: ChaCha12Rng::from_seed(*found::random()?),
+        mesh: mesh.to_string(),
+        started: clock::now(),
+        notes: loaded.notes,
+        links: links_in,
+        changes: changes_in,
+        watchers: BTreeMap::new(),
+        offers: BTreeMap::new(),
+        offers_made: 0,
+        kept: BTreeMap::new(),
+    };
+    // In this order: tasks that live hold their GPUs before the GPUs are known to anybody, and are
+    // known before any home can ask for them.
+    launcher.recover().await;
+    let driver = tokio::spawn(driver.run(events, requests));
+    for record in loaded.jobs {
+        inbox.job(job::Input::Recall(Box::new(record))).await;
+    }
+    tokio::spawn(look(inventory, inbox.clone()));
+    let router = http::router(inbox.clone(), streams, changes, key.id());
+    let server = tokio::spawn(http::serve(listener, router));
+    ready(Ready {
+        node: key.id().to_string(),
+        name,
+        mesh: mesh.to_string(),
+        socket: config.paths.socket.display().to_string(),
+    });
+    wait_for_end(&inbox, driver).await?;
+    server.abort();
+    // Another daemon may have taken the path already; then it is not ours to remove.
+    let _ = std::fs::remove_file(&config.paths.socket);
+    Ok(())
+}
+
+/// Until the driver ends: because a user said so, or a signal.
+async fn wait_for_end(inbox: &Inbox, driver: tokio::task::JoinHandle<()>) -> Result<()> {
+    let mut term = signal(SignalKind::terminate())?;
+    let mut int = signal(SignalKind::interrupt())?;
+    tokio::pin!(driver);
+    tokio::select! {
+        result = &mut driver => return result.context("the driver failed"),
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    tracing::info!("leaving");
+    inbox.tell(Request::Leave).await;
+    driver.await.context("the driver failed")
+}
+
+fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node> {
+    let remembered = loaded.peers.iter().flat_map(|(node, addresses)| {
+        addresses.iter().map(move |address| match address.contains("/p2p/") {
+            true => address.clone(),
+            false => format!("{address}/p2p/{node}"),
+        })
+    });
+    let own = format!("/p2p/{}", key.id());
+    let mut bootstrap: Vec<String> = config.peers.iter().cloned().chain(remembered).collect();
+    bootstrap.retain(|address| !address.ends_with(&own));
+    bootstrap.dedup();
+    let mut settings = election::Config::default();
+    if bootstrap.is_empty() {
+        // Nobody to listen to.
+        settings.listen = Duration::ZERO;
+    }
+    let system = rustix::system::sysinfo();
+    let unit = u64::from(system.mem_unit);
+    let node = node::Config {
+        key: key.clone(),
+        incarnation: loaded.incarnation,
+        term: loaded.term,
+        seniority: loaded.seniority,
+        facts: Facts {
+            name: name.to_owned(),
+            labels: config.labels.clone(),
+            priority: config.priority,
+            cpus: std::thread::available_parallelism()
+                .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
+            memory_bytes: system.totalram.saturating_mul(unit),
+            software: env!("CARGO_PKG_VERSION").to_owned(),
+        },
+        bootstrap,
+        seed: *found::random()?,
+        election: settings,
+        controller: controller::Config::default(),
+        ledger: ledger::Config { tasks_max: config.tasks_max },
+    };
+    Ok(Node::new(node, clock::now()))
+}
+
+/// Which GPUs the operator wants to offer.
+fn inventory(which: &str, key: &Key) -> Result<Box<dyn Inventory>> {
+    Ok(match which {
+        "auto" => {
+            let mask = std::env::var("CUDA_VISIBLE_DEVICES").ok();
+            let system = rustix::system::sysinfo();
+            let memory = system.totalram.saturating_mul(u64::from(system.mem_unit));
+            Box::new(Nvml::new(mask.as_deref(), memory))
+        }
+        "none" => Box::new(NoGpus),
+        other => match other.strip_prefix("sim:") {
+            Some(spec) => Box::new(spec.parse::<Simulated>()?.of(key.id())),
+            None => bail!("--gpus {other}: use auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"),
+        },
+    })
+}
+
+/// Looks at the machine from time to time: drivers tell nobody when a GPU is lost.
+async fn look(mut inventory: Box<dyn Inventory>, inbox: Inbox) {
+    let mut every = tokio::time::interval(LOOK_EVERY);
+    every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    loop {
+        every.tick().await;
+        // A driver may take seconds to answer.
+        let looked = tokio::task::spawn_blocking(move || {
+            let reading = inventory.read();
+            (inventory, reading)
+        });
+        let Ok((back, reading)) = looked.await else { return };
+        inventory = back;
+        inbox.tell(Request::Gpus(reading)).await;
+        let system = rustix::system::sysinfo();
+        let free = system.freeram.saturating_add(system.bufferram);
+        let free = free.saturating_mul(u64::from(system.mem_unit));
+        inbox.tell(Request::MemoryFree(free)).await;
+    }
+}
+
+/// The local API's socket: for this user, or as root for the socket's group too.
+fn listen(config: &Config) -> Result<UnixListener> {
+    let path = &config.paths.socket;
+    if let Some(folder) = path.parent() {
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    // The database's lock says that no other daemon uses this folder; a socket that is there was
+    // left by one that was killed.
+    let stale = std::os::unix::net::UnixStream::connect(path).is_err();
+    if !stale {
+        bail!("another daemon answers at {}: name another socket with --socket", path.display());
+    }
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(error).with_context(|| format!("cannot replace {}", path.display()));
+        }
+        _ => {}
+    }
+    let listener = UnixListener::bind(path)
+        .with_context(|| format!("cannot listen at {}", path.display()))?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
+    Ok(listener)
+}
+
+fn host_name() -> String {
+    hostname::get().map_or_else(|_| "node".into(), |name| name.to_string_lossy().into_owned())
+}

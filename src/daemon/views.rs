@@ -1,0 +1,296 @@
+//! From the core's state to what users see.
+
+use crate::api::{ControllerView, GpuView, JobView, NodeView, Status, words};
+use crate::core::directory::Entry;
+use crate::core::id::{JobId, NodeId};
+use crate::core::job::{JobRecord, JobState, Place};
+use crate::core::node::Node;
+use crate::core::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState, Report};
+use crate::core::task::Outcome;
+use crate::core::time::{Duration, WallTime};
+
+/// A time as people and programs read it.
+pub(super) fn utc(time: WallTime) -> String {
+    // The last second of the year 9999: what comes after cannot be written.
+    let millis = time.0.min(253_402_300_799_000);
+    humantime::format_rfc3339_millis(std::time::UNIX_EPOCH + Duration::from_millis(millis))
+        .to_string()
+}
+
+/// What people call a node.
+pub(super) fn name(node: &Node, id: NodeId) -> String {
+    match node.directory().get(id) {
+        Some(entry) => entry.report().name.clone(),
+        None => id.short(),
+    }
+}
+
+/// This node and its mesh.
+pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>) -> Status {
+    let report = node.report();
+    let alive: Vec<&Report> = node.directory().alive().collect();
+    let gpus = || alive.iter().flat_map(|report| &report.gpus);
+    let jobs = |wanted: fn(&JobState) -> bool| {
+        node.jobs().iter().filter(|record| wanted(&record.state)).count()
+    };
+    Status {
+        node: report.node.to_string(),
+        name: report.name.clone(),
+        mesh,
+        version: report.software.clone(),
+        state: state(report.state).to_owned(),
+        incarnation: report.incarnation.0,
+        uptime_secs: up.as_secs(),
+        addresses: report.addresses.clone(),
+        controller: controller(node),
+        members_alive: alive.len(),
+        members_known: node.directory().len(),
+        links: node.neighbours().links().len(),
+        gpus_total: gpus().count(),
+        gpus_free: gpus().filter(|gpu| gpu.is_free()).count(),
+        jobs_waiting: jobs(|state| matches!(state, JobState::Waiting { .. })),
+        jobs_running: jobs(|state| matches!(state, JobState::Running { .. })),
+        queue: node.controller().waiting(),
+        notes: notes.into_iter().chain(report.gpus_note.clone()).collect(),
+    }
+}
+
+fn controller(node: &Node) -> Option<ControllerView> {
+    let claim = node.election().claim().filter(|_| !node.election().is_vacant())?;
+    Some(ControllerView {
+        id: claim.signer().to_string(),
+        name: name(node, claim.signer()),
+        term: claim.value().term.0,
+        why: words::why(&claim.value().why, |id| name(node, id)),
+        me: claim.signer() == node.id(),
+    })
+}
+
+/// All nodes, the longest in the mesh first.
+pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
+    let controller = controller(node).map(|controller| controller.id);
+    let mut entries: Vec<(NodeId, &Entry)> = node.directory().iter().collect();
+    entries.sort_by_key(|(id, entry)| (entry.report().seniority, *id));
+    let view = |(id, entry): (NodeId, &Entry)| {
+        let report = entry.report();
+        NodeView {
+            id: id.to_string(),
+            name: report.name.clone(),
+            state: if entry.is_alive() { state(report.state) } else { "down" }.to_owned(),
+            controller: controller.as_ref() == Some(&id.to_string()),
+            me: id == node.id(),
+            linked: node.neighbours().links().contains(&id),
+            gpus_total: report.gpus.len(),
+            gpus_free: report.gpus.iter().filter(|gpu| gpu.is_free() && entry.is_alive()).count(),
+            gpus_note: report.gpus_note.clone(),
+            cpus: report.cpus,
+            memory_bytes: report.memory_bytes,
+            memory_free_bytes: report.memory_free_bytes,
+            labels: report.labels.clone(),
+            version: report.software.clone(),
+            addresses: report.addresses.clone(),
+            seniority: Some(report.seniority).filter(|seniority| *seniority != u64::MAX),
+            priority: report.priority,
+        }
+    };
+    entries.into_iter().map(view).collect()
+}
+
+fn state(state: NodeState) -> &'static str {
+    match state {
+        NodeState::Serving => "serving",
+        NodeState::Draining => "draining",
+        NodeState::Leaving => "leaving",
+    }
+}
+
+/// The board.
+pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
+    let mut entries: Vec<&Entry> = node.directory().iter().map(|(_, entry)| entry).collect();
+    entries.sort_by_key(|entry| (entry.report().seniority, entry.report().node));
+    let view = |entry: &Entry, gpu: &Gpu| {
+        let (state, why) = gpu_state(entry, gpu);
+        let lease = gpu.lease.as_ref();
+        GpuView {
+            node: entry.report().node.to_string(),
+            node_name: entry.report().name.clone(),
+            index: gpu.index,
+            uuid: gpu.uuid.0.clone(),
+            model: gpu.model.clone(),
+            memory_bytes: gpu.memory_bytes,
+            memory_free_bytes: gpu.memory_free_bytes,
+            utilization: gpu.utilization,
+            state: state.to_owned(),
+            job: lease.map(|lease| lease.job.to_string()),
+            job_name: lease.map(|lease| lease.name.clone()),
+            owner: lease.map(|lease| lease.owner.clone()),
+            since: lease.map(|lease| utc(lease.since)),
+            why,
+        }
+    };
+    entries
+        .into_iter()
+        .flat_map(|entry| entry.report().gpus.iter().map(move |gpu| view(entry, gpu)))
+        .collect()
+}
+
+/// What a GPU is, and why it is not free.
+fn gpu_state(entry: &Entry, gpu: &Gpu) -> (&'static str, Option<String>) {
+    if !entry.is_alive() {
+        return ("unreachable", Some("its node does not answer".into()));
+    }
+    match (&gpu.health, &gpu.lease) {
+        (GpuHealth::Quarantined(why), _) => ("quarantined", Some(why.clone())),
+        (GpuHealth::Broken(why), _) => ("broken", Some(why.clone())),
+        (GpuHealth::Usable, Some(lease)) => match lease.state {
+            LeaseState::Starting => ("starting", None),
+            LeaseState::Running => ("leased", None),
+            LeaseState::Draining => {
+                ("draining", Some("processes of its task are still ending".into()))
+            }
+        },
+        (GpuHealth::Usable, None) if entry.report().state != NodeState::Serving => {
+            ("closed", Some(format!("its node is {}", state(entry.report().state))))
+        }
+        (GpuHealth::Usable, None) => ("free", None),
+    }
+}
+
+/// Jobs of this home, and with `all` those that the directory shows elsewhere; the latest last.
+pub(super) fn jobs(node: &Node, all: bool) -> Vec<JobView> {
+    let mut records: Vec<&JobRecord> = node.jobs().iter().collect();
+    records.sort_by_key(|record| (record.spec.submitted, record.spec.id));
+    let mut views: Vec<JobView> = records.into_iter().map(|record| job(node, record)).collect();
+    if all {
+        views.extend(elsewhere(node));
+    }
+    views
+}
+
+/// Running jobs of other homes, as their nodes report them.
+fn elsewhere(node: &Node) -> Vec<JobView> {
+    let mut found: std::collections::BTreeMap<JobId, JobView> = std::collections::BTreeMap::new();
+    for report in node.directory().alive() {
+        let gpus = report.gpus.iter().filter_map(|gpu| Some((Some(gpu), gpu.lease.as_ref()?)));
+        let gpuless = report.gpuless_tasks.iter().map(|lease| (None, lease));
+        for (gpu, lease) in gpus.chain(gpuless).filter(|(_, lease)| lease.home != node.id()) {
+            let view = found.entry(lease.job).or_insert_with(|| foreign(node, report, lease));
+            if let Some(gpu) = gpu {
+                view.gpus_needed += 1;
+                view.gpus.push(gpu_words(gpu));
+                view.gpu_uuids.push(gpu.uuid.0.clone());
+            }
+        }
+    }
+    found.into_values().collect()
+}
+
+fn foreign(node: &Node, report: &Report, lease: &LeaseView) -> JobView {
+    JobView {
+        id: lease.job.to_string(),
+        name: lease.name.clone(),
+        owner: lease.owner.clone(),
+        state: match lease.state {
+            LeaseState::Starting => "starting",
+            LeaseState::Running | LeaseState::Draining => "running",
+        }
+        .to_owned(),
+        reason: None,
+        gpus_needed: 0,
+        node: Some(report.node.to_string()),
+        node_name: Some(report.name.clone()),
+        gpus: Vec::new(),
+        gpu_uuids: Vec::new(),
+        attempt: lease.attempt.0,
+        submitted: None,
+        started: Some(utc(lease.since)),
+        ended: None,
+        exit_code: None,
+        home: name(node, lease.home),
+    }
+}
+
+/// One job of this home.
+pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
+    let spec = &record.spec;
+    let named = |id| name(node, id);
+    let mut view = JobView {
+        id: spec.id.to_string(),
+        name: spec.name.clone(),
+        owner: spec.owner.clone(),
+        state: String::new(),
+        reason: None,
+        gpus_needed: spec.need.gpus,
+        node: None,
+        node_name: None,
+        gpus: Vec::new(),
+        gpu_uuids: Vec::new(),
+        attempt: record.task.attempt.0,
+        submitted: Some(utc(spec.submitted)),
+        started: None,
+        ended: None,
+        exit_code: None,
+        home: name(node, node.id()),
+    };
+    let state = match &record.state {
+        JobState::Waiting { reason } => {
+            view.reason = Some(words::waiting(reason, &spec.need, named));
+            "waiting"
+        }
+        JobState::Starting { grant } => {
+            view.node = Some(grant.node.to_string());
+            view.node_name = Some(named(grant.node));
+            view.reason = Some(format!("{} is being asked", named(grant.node)));
+            "starting"
+        }
+        JobState::Running { place, since, connected } => {
+            set_place(&mut view, node, place);
+            view.started = Some(utc(*since));
+            if !connected {
+                let name = named(place.node);
+                view.reason = Some(format!("{name} does not answer; its task may run on there"));
+            }
+            "running"
+        }
+        JobState::Ended { outcome, place, at } => {
+            if let Some(place) = place {
+                set_place(&mut view, node, place);
+            }
+            view.ended = Some(utc(*at));
+            view.exit_code = Some(outcome.exit_code());
+            view.reason = Some(words::outcome(outcome));
+            match outcome {
+                Outcome::Lost { .. } => "lost",
+                _ if record.cancelled => "cancelled",
+                Outcome::Exited { code: 0 } => "succeeded",
+                _ => "failed",
+            }
+        }
+        JobState::Rejected { why, at } => {
+            view.ended = Some(utc(*at));
+            view.reason = Some(words::rejection(why, &spec.need));
+            if record.cancelled { "cancelled" } else { "rejected" }
+        }
+    };
+    view.state = state.to_owned();
+    view
+}
+
+fn set_place(view: &mut JobView, node: &Node, place: &Place) {
+    view.node = Some(place.node.to_string());
+    view.node_name = Some(name(node, place.node));
+    let report = node.directory().get(place.node).map(Entry::report);
+    view.gpus = place
+        .gpus
+        .iter()
+        .map(|uuid| match report.and_then(|report| report.gpu(uuid)) {
+            Some(gpu) => gpu_words(gpu),
+            None => uuid.0.clone(),
+        })
+        .collect();
+    view.gpu_uuids = place.gpus.iter().map(|uuid| uuid.0.clone()).collect();
+}
+
+fn gpu_words(gpu: &Gpu) -> String {
+    format!("{} ({})", gpu.index, gpu.model)
+}
