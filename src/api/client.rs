@@ -11,9 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::attach;
-use super::{
-    Addresses, ApiError, Changes, ErrorBody, GpuView, JobView, NodeView, Status, Submit,
-};
+use super::{Addresses, ApiError, Changes, ErrorBody, GpuView, JobView, NodeView, Status, Submit};
 
 /// Bytes of one answer: a board of thousands of GPUs fits.
 const ANSWER_MAX: usize = 64 * 1024 * 1024;
@@ -196,9 +194,9 @@ impl Client {
         request: hyper::http::request::Builder,
         body: Bytes,
     ) -> Result<Response<hyper::body::Incoming>, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|source| {
-            ClientError::Unreachable { socket: self.socket.clone(), source }
-        })?;
+        let stream = UnixStream::connect(&self.socket)
+            .await
+            .map_err(|source| ClientError::Unreachable { socket: self.socket.clone(), source })?;
         let (mut sender, connection) =
             hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         tokio::spawn(async move {

@@ -127,7 +127,10 @@ mod tests {
         let wanted = Need { gpus: 1, memory_bytes: Some(40 << 30), ..Need::default() };
         let name = |_| "alpha".to_owned();
         let busy = WaitReason::Busy { matching: 3, free: 1, ahead: 2 };
-        assert_eq!(waiting(&busy, &wanted, name), "1 of 3 matching GPUs free, 2 requests before this one");
+        assert_eq!(
+            waiting(&busy, &wanted, name),
+            "1 of 3 matching GPUs free, 2 requests before this one"
+        );
         let gone = WaitReason::Busy { matching: 0, free: 0, ahead: 0 };
         assert_eq!(waiting(&gone, &wanted, name), "no living node has 1 GPU with 40 GiB");
         assert_eq!(

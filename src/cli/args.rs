@@ -46,7 +46,10 @@ impl Globals {
     /// Where things lie.
     pub(crate) fn paths(&self) -> Result<Paths, Failure> {
         let root = rustix::process::geteuid().is_root();
-        Ok(Paths::resolve(&self.overrides(), &|name| std::env::var_os(name), root)?)
+        let mut paths = Paths::resolve(&self.overrides(), &|name| std::env::var_os(name), root)?;
+        // Keepers live elsewhere than where the daemon was started.
+        paths.dir = std::path::absolute(&paths.dir)?;
+        Ok(paths)
     }
 
     /// A client of the daemon.

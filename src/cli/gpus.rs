@@ -24,8 +24,10 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
 }
 
 pub(crate) fn board(gpus: &[GpuView], now: u64, printer: &Printer) -> String {
-    let header =
-        ["NODE", "GPU", "MODEL", "MEMORY", "FREE", "UTIL", "STATE", "JOB", "NAME", "OWNER", "SINCE", "WHY"];
+    let header = [
+        "NODE", "GPU", "MODEL", "MEMORY", "FREE", "UTIL", "STATE", "JOB", "NAME", "OWNER", "SINCE",
+        "WHY",
+    ];
     let row = |gpu: &GpuView| {
         vec![
             gpu.node_name.clone(),

@@ -1,6 +1,5 @@
 //! `gpuvine logs`
 
-
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::attach::{self, Frame};

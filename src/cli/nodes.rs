@@ -29,7 +29,8 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
 }
 
 pub(crate) fn table(nodes: &[NodeView], printer: &Printer) -> String {
-    let header = ["NAME", "STATE", "ROLE", "GPUS", "FREE", "CPUS", "MEMORY", "VERSION", "ID", "NOTE"];
+    let header =
+        ["NAME", "STATE", "ROLE", "GPUS", "FREE", "CPUS", "MEMORY", "VERSION", "ID", "NOTE"];
     let row = |node: &NodeView| {
         let role = match (node.controller, node.me) {
             (true, true) => "controller, this node",

@@ -23,7 +23,8 @@ impl Printer {
             Color::Always => true,
             Color::Never => false,
             Color::Auto => {
-                io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
+                io::stdout().is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
             }
         };
         Self { json: globals.json, color, verbose: globals.verbose }

@@ -40,10 +40,7 @@ pub(crate) fn words(status: &Status) -> String {
             ),
         ),
         ("gpus", format!("{} free of {}", status.gpus_free, status.gpus_total)),
-        (
-            "jobs here",
-            format!("{} running, {} waiting", status.jobs_running, status.jobs_waiting),
-        ),
+        ("jobs here", format!("{} running, {} waiting", status.jobs_running, status.jobs_waiting)),
         ("version", status.version.clone()),
     ];
     lines.extend(status.addresses.iter().map(|address| ("address", address.clone())));

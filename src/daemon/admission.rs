@@ -52,11 +52,7 @@ impl Admission for Judge {
 }
 
 fn admitted(member: Member) -> Admitted {
-    Admitted {
-        may_submit: member.roles.submit,
-        is_admin: member.roles.admin,
-        user: member.user,
-    }
+    Admitted { may_submit: member.roles.submit, is_admin: member.roles.admin, user: member.user }
 }
 
 /// An error with its causes, in one line.

@@ -23,9 +23,12 @@ use crate::core::ledger;
 use crate::core::node::{Effect, Input, Node};
 use crate::core::outbox::Outbox;
 use crate::core::report::Gpu;
-use crate::core::time::Instant;
+use crate::core::time::{Duration, Instant, earliest};
 use crate::net::Event;
 use crate::store::Keep;
+
+/// How long changes of addresses are collected before they are written.
+const KEEP_AFTER: Duration = Duration::from_secs(1);
 
 /// Jobs named when a beginning fits several.
 const NAMED_MAX: usize = 10;
@@ -47,8 +50,9 @@ pub(super) struct Driver {
     /// Grants that are presented and not answered yet.
     pub(super) offers: BTreeMap<u64, oneshot::Sender<Answer>>,
     pub(super) offers_made: u64,
-    /// Addresses of peers as they are on disk.
+    /// Addresses of peers as they are on disk, and when they are compared next.
     pub(super) kept: BTreeMap<NodeId, Vec<String>>,
+    pub(super) keep_at: Option<Instant>,
 }
 
 impl Driver {
@@ -63,7 +67,7 @@ impl Driver {
             self.on_request(request);
         }
         loop {
-            let deadline = self.node.deadline();
+            let deadline = earliest([self.node.deadline(), self.keep_at]);
             tokio::select! {
                 Some(event) = events.recv() => self.on_event(event),
                 Some(request) = requests.recv() => {
@@ -72,11 +76,19 @@ impl Driver {
                     }
                     self.on_request(request);
                 }
-                () = clock::sleep_until(deadline) => self.input(Input::Deadline),
+                () = clock::sleep_until(deadline) => self.on_deadline(),
             }
         }
         self.input(Input::Leave);
         self.hands.streams.net.stop().await;
+    }
+
+    fn on_deadline(&mut self) {
+        self.input(Input::Deadline);
+        if self.keep_at.is_some_and(|at| at <= clock::now()) {
+            self.keep_at = None;
+            self.keep_peers();
+        }
     }
 
     /// One input to the core, and all that it causes.
@@ -111,7 +123,10 @@ impl Driver {
                 self.hands.perform(effect, |job| node.jobs().find(job).cloned());
             }
             Effect::Ledger(effect) => self.answer(effect),
-            Effect::MeshChanged => self.changed(),
+            Effect::MeshChanged => {
+                self.changed();
+                self.keep_at.get_or_insert_with(|| clock::now() + KEEP_AFTER);
+            }
             Effect::Send(to, message) => net.send(to, message),
             Effect::StoreIncarnation(number) => {
                 self.hands.store.keep(Keep::Incarnation(number), None::<fn()>);
@@ -162,7 +177,6 @@ impl Driver {
             Request::Gpus(reading) => {
                 let gpus: Vec<Gpu> = reading.gpus.into_iter().map(Gpu::from).collect();
                 self.input(Input::Inventory(gpus, reading.note));
-                self.keep_peers();
             }
             Request::Job(input) => self.input(Input::Job(input)),
             Request::JobStored(job) => self.input(Input::Job(job::Input::Stored(job))),
@@ -391,4 +405,3 @@ fn dialable(addresses: &[Multiaddr]) -> Vec<String> {
         false => far.into_iter().map(ToString::to_string).collect(),
     }
 }
-

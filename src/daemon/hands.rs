@@ -23,6 +23,8 @@ const LINK_WAIT: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     pub(crate) me: NodeId,
+    /// Whether this node's own membership allows it to submit.
+    pub(crate) may_submit: bool,
     pub(crate) net: net::Handle,
     pub(crate) host: Host,
     /// Whom there are links with.
@@ -34,7 +36,7 @@ impl Streams {
     pub(crate) async fn open(&self, node: NodeId) -> Result<TaskStream, NetError> {
         if node == self.me {
             let (near, far) = pipe();
-            let caller = Caller { node, may_submit: true };
+            let caller = Caller { node, may_submit: self.may_submit };
             tokio::spawn(self.host.clone().serve(caller, far));
             return Ok(near);
         }

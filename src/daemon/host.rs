@@ -73,7 +73,9 @@ impl Host {
                 let offer = Offer { grant, owner, name, home_name, command };
                 self.open(caller, offer, follow, reader, writer).await
             }
-            ToNode::Attach { task, follow } => self.attach(caller, task, follow, reader, writer).await,
+            ToNode::Attach { task, follow } => {
+                self.attach(caller, task, follow, reader, writer).await
+            }
             ToNode::View { task, stdout, stderr, follow } => {
                 self.view(caller, task, (stdout, stderr), follow, reader, writer).await
             }
@@ -163,7 +165,7 @@ impl Host {
         mut writer: Writer,
     ) -> Result<(), StreamError> {
         let wanted = (follow.map(|at| at.stdout), follow.map(|at| at.stderr));
-        let pump = Pump::new(Arc::clone(&hosted), wanted, true);
+        let pump = Pump::new(Arc::clone(&hosted), wanted, true)?;
         let credit = hosted.stdin.taken();
         tokio::select! {
             // Reads to the acknowledgement, or to the end of the stream.
@@ -177,11 +179,7 @@ impl Host {
     }
 
     /// What the home says while the task runs.
-    async fn orders(
-        &self,
-        hosted: &Arc<Hosted>,
-        mut reader: Reader,
-    ) -> Result<(), StreamError> {
+    async fn orders(&self, hosted: &Arc<Hosted>, mut reader: Reader) -> Result<(), StreamError> {
         loop {
             match reader.next::<ToNode>().await? {
                 Frame::Data { output: None, offset, bytes } => {
@@ -216,7 +214,7 @@ impl Host {
             writer.close().await;
             return Ok(());
         };
-        let pump = Pump::new(hosted, (stdout, stderr), follow);
+        let pump = Pump::new(hosted, (stdout, stderr), follow)?;
         let end = tokio::select! {
             end = pump.run(&mut writer, None) => end,
             // A viewer says nothing more; that it has gone is the news.

@@ -63,7 +63,12 @@ pub(super) fn router(
         .route("/v1/leave", post(mesh::leave))
         .route("/v1/nodes", get(mesh::nodes))
         .route("/v1/status", get(mesh::status))
-        .fallback(async || Refusal(StatusCode::NOT_FOUND, ApiError::new("no_such_path", "there is nothing at this path")))
+        .fallback(async || {
+            Refusal(
+                StatusCode::NOT_FOUND,
+                ApiError::new("no_such_path", "there is nothing at this path"),
+            )
+        })
         .layer(axum::extract::DefaultBodyLimit::max(BODY_MAX))
         .with_state(Api { inbox, streams, changes, me })
 }

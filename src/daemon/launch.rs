@@ -11,7 +11,7 @@ use crate::core::grant::Refusal;
 use crate::core::id::NodeId;
 use crate::core::ledger::{Input, LeaseRecord};
 use crate::core::task::{Outcome, TaskId};
-use crate::core::time::{Duration, WallTime};
+use crate::core::time::Duration;
 use crate::run::environment::{Facts, Variable, environment};
 use crate::run::{Event, Fate, Recovered, StartSpec, Task, Tasks, Totals};
 use crate::wire::codec;
@@ -44,7 +44,7 @@ impl Launcher {
         let task = record.task;
         self.table.begin(task);
         let hosted = match self.tasks.start(self.spec(lease, offer)).await {
-            Ok(started) => self.host(record, started),
+            Ok(started) => Ok(self.host(record, started)),
             Err(error) => Err(error),
         };
         match hosted {
@@ -87,11 +87,7 @@ impl Launcher {
     }
 
     /// Takes up a running task: feeds its input, follows its end.
-    fn host(&self, record: LeaseRecord, task: Task) -> Result<Arc<Hosted>, crate::run::StartError> {
-        let outputs = self.tasks.outputs(record.task).map_err(|error| crate::run::StartError {
-            why: format!("the node cannot read the task's output: {error}"),
-            elsewhere: true,
-        })?;
+    fn host(&self, record: LeaseRecord, task: Task) -> Arc<Hosted> {
         let Task { control, mut input, mut events, totals, stdin_received } = task;
         let (ended_in, ended) = watch::channel(None);
         let hosted = Arc::new(Hosted {
@@ -102,7 +98,7 @@ impl Launcher {
             control: Some(control),
             totals,
             ended,
-            outputs,
+            tasks: self.tasks.clone(),
         });
         self.table.insert(Arc::clone(&hosted));
         let feed = Arc::clone(&hosted);
@@ -133,7 +129,7 @@ impl Launcher {
                 }
             }
         });
-        Ok(hosted)
+        hosted
     }
 
     /// Finds the tasks of before this start again: those that live keep their leases.
@@ -151,21 +147,16 @@ impl Launcher {
                 Fate::Alive(alive) => {
                     tracing::info!(%task, "a running task is found again");
                     self.inbox.ledger(Input::Adopt(record.clone())).await;
-                    if let Err(error) = self.host(record, alive) {
-                        tracing::error!(%task, %error, "a running task cannot be taken up");
-                    }
+                    self.host(record, alive);
                 }
                 Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals),
             }
         }
     }
 
-    /// Keeps an outcome for a home that may not know it yet.
+    /// Keeps an outcome for a home that may not know it yet. When it ended, while there was no
+    /// daemon, is not known better than that it was before now.
     fn recall(&self, task: TaskId, record: &LeaseRecord, outcome: Outcome, totals: Totals) {
-        let Ok(outputs) = self.tasks.outputs(task) else {
-            self.tasks.forget(task);
-            return;
-        };
         self.table.insert(Arc::new(Hosted {
             task,
             home: record.home,
@@ -173,16 +164,11 @@ impl Launcher {
             stdin: Stdin::new(0, watch::channel(0).1),
             control: None,
             totals: watch::channel(totals).1,
-            ended: watch::channel(Some((outcome, wall_of_end()))).1,
-            outputs,
+            ended: watch::channel(Some((outcome, clock::wall()))).1,
+            tasks: self.tasks.clone(),
         }));
         if let Some(oldest) = self.table.ended(task) {
             self.tasks.forget(oldest);
         }
     }
-}
-
-/// When a task ended while there was no daemon is not known better than this.
-fn wall_of_end() -> WallTime {
-    clock::wall()
 }

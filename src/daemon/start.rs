@@ -85,9 +85,15 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let (store, loaded) = Store::open(&config.paths.dir)?;
     let store = Arc::new(store);
     let credential = loaded.credential.clone().with_context(|| {
-        format!("the membership in {} is lost: join again with a ticket", config.paths.dir.display())
+        format!(
+            "the membership in {} is lost: join again with a ticket",
+            config.paths.dir.display()
+        )
     })?;
     loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    // A member whose ticket has expired before anybody admitted it finds out by being refused.
+    let own = crate::auth::verify(&credential, mesh, key.id(), clock::wall());
+    let may_submit = own.is_ok_and(|member| member.roles.submit);
     let passport = Passport::new(mesh, key.clone(), credential);
     let (handle, events) = net::start(net::Config {
         seed: *seed,
@@ -95,7 +101,11 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         listen: config
             .listen
             .iter()
-            .map(|address| address.parse().with_context(|| format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)")))
+            .map(|address| {
+                address.parse().with_context(|| {
+                    format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)")
+                })
+            })
             .collect::<Result<_>>()?,
         mdns: config.mdns,
         agent: format!("gpuvine/{}", env!("CARGO_PKG_VERSION")),
@@ -125,7 +135,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     };
     let (links_in, links) = watch::channel(BTreeSet::new());
     let (changes_in, changes) = watch::channel(1);
-    let streams = Streams { me: key.id(), net: handle, host, links };
+    let streams = Streams { me: key.id(), may_submit, net: handle, host, links };
     let listener = listen(&config)?;
     let driver = Driver {
         node: node(&config, &key, &name, &loaded)?,
@@ -147,6 +157,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         offers: BTreeMap::new(),
         offers_made: 0,
         kept: BTreeMap::new(),
+        keep_at: None,
     };
     // In this order: tasks that live hold their GPUs before the GPUs are known to anybody, and are
     // known before any home can ask for them.
@@ -239,7 +250,9 @@ fn inventory(which: &str, key: &Key) -> Result<Box<dyn Inventory>> {
         "none" => Box::new(NoGpus),
         other => match other.strip_prefix("sim:") {
             Some(spec) => Box::new(spec.parse::<Simulated>()?.of(key.id())),
-            None => bail!("--gpus {other}: use auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"),
+            None => bail!(
+                "--gpus {other}: use auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"
+            ),
         },
     })
 }
@@ -284,8 +297,8 @@ fn listen(config: &Config) -> Result<UnixListener> {
         }
         _ => {}
     }
-    let listener = UnixListener::bind(path)
-        .with_context(|| format!("cannot listen at {}", path.display()))?;
+    let listener =
+        UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o660))?;
     Ok(listener)
 }

@@ -138,9 +138,10 @@ impl World {
     fn end(&mut self, node: NodeId, task: TaskId) {
         self.running.remove(&task);
         self.input(node, Input::Ledger(ledger::Input::Gone { task }));
-        let home = self.ids.iter().copied().find(|id| {
-            self.nodes.get(id).is_some_and(|node| node.jobs().find(task.job).is_some())
-        });
+        let home =
+            self.ids.iter().copied().find(|id| {
+                self.nodes.get(id).is_some_and(|node| node.jobs().find(task.job).is_some())
+            });
         if let Some(home) = home {
             let outcome = Outcome::Exited { code: 0 };
             let ended = job::Input::Ended { task, outcome, at: WallTime(0) };

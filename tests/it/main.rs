@@ -1,1 +1,11 @@
-//! x
+//! Whole-program tests: real daemons, real sockets, real processes, in temporary folders on
+//! loopback. Every test has a mesh of its own and leaves nothing behind.
+
+mod admission;
+mod failover;
+mod keeper;
+mod race;
+mod restart;
+mod run;
+mod support;
+mod waiting;

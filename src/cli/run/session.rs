@@ -18,8 +18,9 @@ use crate::core::time::{Duration, Instant};
 const COME_BACK: Duration = Duration::from_secs(60);
 const TRY_AGAIN: Duration = Duration::from_millis(250);
 
-/// A job waits so long before the user is told why.
+/// A job waits so long before the user is told why, and so long before they are told another why.
 const PATIENCE: Duration = Duration::from_secs(1);
+const NEWS_EVERY: Duration = Duration::from_secs(10);
 
 /// One attached job.
 pub(super) struct Session<'a> {
@@ -36,7 +37,8 @@ pub(super) struct Session<'a> {
     interrupts: u32,
     told: Option<String>,
     placed: bool,
-    started: Instant,
+    /// When the user may be told why the job waits.
+    tell_at: Instant,
 }
 
 /// Why the stream ended.
@@ -63,7 +65,7 @@ impl<'a> Session<'a> {
             interrupts: 0,
             told: None,
             placed: false,
-            started: clock::now(),
+            tell_at: clock::now() + PATIENCE,
         })
     }
 
@@ -165,7 +167,8 @@ impl<'a> Session<'a> {
                 write(std::io::stderr().lock(), &bytes)?;
             }
             Frame::Gap(gap) => {
-                let passed = if gap.output == "stdout" { &mut self.stdout } else { &mut self.stderr };
+                let passed =
+                    if gap.output == "stdout" { &mut self.stdout } else { &mut self.stderr };
                 *passed = gap.to;
                 self.printer.say(&format!(
                     "bytes {} to {} of {} are lost: the node keeps no more",
@@ -193,9 +196,8 @@ impl<'a> Session<'a> {
             }
         }
         let lost = job.state == "running" && job.reason.is_some();
-        let was_lost = self.job.as_ref().is_some_and(|old| {
-            old.state == "running" && old.reason.is_some()
-        });
+        let was_lost =
+            self.job.as_ref().is_some_and(|old| old.state == "running" && old.reason.is_some());
         if lost != was_lost && !self.quiet {
             let text = job.reason.clone().unwrap_or_else(|| "its node is back".into());
             self.printer.say(&text);
@@ -206,11 +208,12 @@ impl<'a> Session<'a> {
     /// When the user is told why the job waits: not at once, and not again.
     fn tell_at(&self) -> Option<Instant> {
         let job = self.job.as_ref().filter(|job| job.state == "waiting")?;
-        (!self.quiet && job.reason != self.told).then(|| self.started + PATIENCE)
+        (!self.quiet && job.reason != self.told).then_some(self.tell_at)
     }
 
     fn tell_reason(&mut self) {
         if let Some(job) = &self.job {
+            self.tell_at = clock::now() + NEWS_EVERY;
             self.told.clone_from(&job.reason);
             let why = job.reason.as_deref().unwrap_or("no reason is known");
             self.printer.say(&format!("job {} waits: {why}", job.id));

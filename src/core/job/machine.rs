@@ -446,6 +446,12 @@ impl Jobs {
                 self.reject(task.job, Rejection::Refused { why }, at, out);
                 return;
             }
+            // So would every other node.
+            Refusal::MayNotSubmit => {
+                let why = "this node may not submit: it needs a ticket with the role `submit`";
+                self.reject(task.job, Rejection::Refused { why: why.into() }, at, out);
+                return;
+            }
             // The node has seen this attempt: it may be alive there.
             Refusal::OldAttempt { .. } => {
                 entry.doubt = true;

@@ -14,6 +14,7 @@ use crate::wire::task::{DATA_MAX, Output, ToHome};
 /// From the files of a task into one stream.
 pub(super) struct Pump {
     hosted: Arc<Hosted>,
+    outputs: (OutputReader, OutputReader),
     /// The next offset wanted of each output, if it is wanted.
     wanted: (Option<u64>, Option<u64>),
     /// Whether to go on until the task has ended.
@@ -25,8 +26,9 @@ impl Pump {
         hosted: Arc<Hosted>,
         wanted: (Option<u64>, Option<u64>),
         follow: bool,
-    ) -> Self {
-        Self { hosted, wanted, follow }
+    ) -> Result<Self, StreamError> {
+        let outputs = hosted.outputs()?;
+        Ok(Self { hosted, outputs, wanted, follow })
     }
 
     /// Sends what is wanted; with `credit` also how much input was taken. Ends after the task's end,
@@ -69,8 +71,8 @@ impl Pump {
         let Some(offset) = self.next(output) else { return Ok(false) };
         let chunk = {
             let (reader, count): (&OutputReader, fn(&Totals) -> u64) = match output {
-                Output::Stdout => (&self.hosted.outputs.0, |totals| totals.stdout),
-                Output::Stderr => (&self.hosted.outputs.1, |totals| totals.stderr),
+                Output::Stdout => (&self.outputs.0, |totals| totals.stdout),
+                Output::Stderr => (&self.outputs.1, |totals| totals.stderr),
             };
             reader.read(offset, DATA_MAX, || count(&self.hosted.totals.borrow()))?
         };

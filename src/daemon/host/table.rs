@@ -9,7 +9,7 @@ use super::stdin::Stdin;
 use crate::core::id::NodeId;
 use crate::core::task::{Outcome, TaskId};
 use crate::core::time::{Duration, WallTime};
-use crate::run::{OutputReader, TaskControl, Totals};
+use crate::run::{OutputReader, TaskControl, Tasks, Totals};
 
 /// Ended tasks whose output is kept. The oldest go first.
 const ENDED_MAX: usize = 256;
@@ -31,11 +31,16 @@ pub(crate) struct Hosted {
     pub(crate) totals: watch::Receiver<Totals>,
     /// How it ended, and when, once it has.
     pub(crate) ended: watch::Receiver<Option<(Outcome, WallTime)>>,
-    /// Standard output and standard error.
-    pub(crate) outputs: (OutputReader, OutputReader),
+    /// Where its output is.
+    pub(crate) tasks: Tasks,
 }
 
 impl Hosted {
+    /// Its standard output and standard error, opened for one reader.
+    pub(super) fn outputs(&self) -> std::io::Result<(OutputReader, OutputReader)> {
+        self.tasks.outputs(self.task).map_err(std::io::Error::other)
+    }
+
     /// Ends it, if it has not ended.
     pub(super) async fn stop(&self, grace: Duration) {
         if let Some(control) = &self.control
@@ -52,13 +57,13 @@ pub(crate) struct Table(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    tasks: Mutex<Tasks>,
+    tasks: Mutex<Known>,
     /// Wakes those who wait for a task that is being started.
     news: watch::Sender<()>,
 }
 
 #[derive(Debug, Default)]
-struct Tasks {
+struct Known {
     known: BTreeMap<TaskId, Arc<Hosted>>,
     starting: BTreeSet<TaskId>,
     ended: VecDeque<TaskId>,
@@ -126,7 +131,7 @@ impl Table {
         }
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Tasks> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         // Nothing under the lock can panic half way.
         self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
     }

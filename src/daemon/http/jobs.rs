@@ -49,7 +49,8 @@ pub(super) async fn find(api: &Api, prefix: String) -> Result<Found, Refusal> {
         Ok(found) => Ok(found),
         Err(NotFound::Unknown) => {
             let error = ApiError::new("no_such_job", format!("there is no job `{asked}` here"));
-            let error = error.hint("`gpuvine jobs` lists the jobs that were submitted on this node");
+            let error =
+                error.hint("`gpuvine jobs` lists the jobs that were submitted on this node");
             Err(Refusal(StatusCode::NOT_FOUND, error))
         }
         Err(NotFound::Ambiguous(jobs)) => {
@@ -134,8 +135,9 @@ pub(super) async fn attach(
 fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, Refusal> {
     let bytes = |text: &String| -> Result<serde_bytes::ByteBuf, Refusal> {
         let decoded = BASE64.decode(text.as_bytes());
-        let bytes = decoded
-            .map_err(|error| Refusal::bad("bad_base64", format!("`{text}` is not base64: {error}")))?;
+        let bytes = decoded.map_err(|error| {
+            Refusal::bad("bad_base64", format!("`{text}` is not base64: {error}"))
+        })?;
         if bytes.contains(&0) {
             let message = "arguments, variables and directories may not contain NUL bytes";
             return Err(Refusal::bad("nul_byte", message));
@@ -152,7 +154,10 @@ fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, R
         .map(|(name, value)| Ok((bytes(name)?, bytes(value)?)))
         .collect::<Result<Vec<_>, Refusal>>()?;
     if env.iter().any(|(name, _)| name.is_empty() || name.contains(&b'=')) {
-        return Err(Refusal::bad("bad_variable", "a variable's name may not be empty or contain `=`"));
+        return Err(Refusal::bad(
+            "bad_variable",
+            "a variable's name may not be empty or contain `=`",
+        ));
     }
     if submit.name.len() > 256 {
         return Err(Refusal::bad("name_too_long", "a job's name may have 256 bytes"));

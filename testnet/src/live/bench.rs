@@ -58,8 +58,11 @@ pub async fn run(program: &Program, arguments: &Arguments) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(arguments.seconds)).await;
     let seconds = watch.ms() / 1_000.0;
     let after = mesh.cpu_seconds()?;
-    let percent: Vec<f64> =
-        before.iter().zip(&after).map(|(before, after)| (after - before) / seconds * 100.0).collect();
+    let percent: Vec<f64> = before
+        .iter()
+        .zip(&after)
+        .map(|(before, after)| (after - before) / seconds * 100.0)
+        .collect();
     let resident = mesh.resident_mib()?;
     let cpu = Spread::of(percent.clone()).context("daemons ran")?;
     let memory = Spread::of(resident.clone()).context("daemons ran")?;
@@ -80,10 +83,30 @@ pub async fn run(program: &Program, arguments: &Arguments) -> Result<()> {
     print(&format!(
         "\n{}",
         table(&[
-            figure("processor, mean of the nodes", findings.cpu_percent_mean, "% of a core", Some("under 1 %")),
-            figure("processor, busiest node", findings.cpu_percent_max, "% of a core", Some("under 1 %")),
-            figure("resident memory, mean", findings.resident_mib_mean, "MiB", Some("at most 40 MiB")),
-            figure("resident memory, largest", findings.resident_mib_max, "MiB", Some("at most 40 MiB")),
+            figure(
+                "processor, mean of the nodes",
+                findings.cpu_percent_mean,
+                "% of a core",
+                Some("under 1 %")
+            ),
+            figure(
+                "processor, busiest node",
+                findings.cpu_percent_max,
+                "% of a core",
+                Some("under 1 %")
+            ),
+            figure(
+                "resident memory, mean",
+                findings.resident_mib_mean,
+                "MiB",
+                Some("at most 40 MiB")
+            ),
+            figure(
+                "resident memory, largest",
+                findings.resident_mib_max,
+                "MiB",
+                Some("at most 40 MiB")
+            ),
         ])
     ))
 }

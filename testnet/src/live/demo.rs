@@ -12,8 +12,8 @@ use serde::Serialize;
 use super::figures::{Figure, Spread, table};
 use super::mesh::{Mesh, Node, Program, View};
 use super::stopwatch::Stopwatch;
-use super::task::Counter;
 use super::talk::Talk;
+use super::task::Counter;
 
 /// The machines: name and GPUs.
 const NODES: [(&str, &str); 5] = [
@@ -86,12 +86,27 @@ impl Findings {
         table(&[
             figure("joining the mesh, median", self.join.median_ms, "ms", None),
             figure("submit to first byte, median", self.first_byte.median_ms, "ms", None),
-            figure("submit to exit, median", self.short_task.median_ms, "ms", Some("at most 10 ms")),
+            figure(
+                "submit to exit, median",
+                self.short_task.median_ms,
+                "ms",
+                Some("at most 10 ms"),
+            ),
             figure("submit to exit, 90th percentile", self.short_task.p90_ms, "ms", None),
-            figure("submit to exit, 99th percentile", self.short_task.p99_ms, "ms", Some("no cliff")),
+            figure(
+                "submit to exit, 99th percentile",
+                self.short_task.p99_ms,
+                "ms",
+                Some("no cliff"),
+            ),
             figure("submit to exit, slowest", self.short_task.max_ms, "ms", None),
             figure("kill -9 of the controller to the next", self.failover_ms, "ms", None),
-            figure("kill -9 of the controller to new work done", self.placed_after_kill_ms, "ms", Some("at most 3,000 ms")),
+            figure(
+                "kill -9 of the controller to new work done",
+                self.placed_after_kill_ms,
+                "ms",
+                Some("at most 3,000 ms"),
+            ),
             figure("running tasks untouched", self.tasks_untouched as f64, "tasks", Some("all")),
             figure("restart to running task found again", self.found_again_ms, "ms", None),
         ])
@@ -178,8 +193,13 @@ struct Lost {
 
 async fn lose_controller(mesh: &mut Mesh, talk: &Talk) -> Result<Lost> {
     let old = mesh.settle().await?;
-    let homes: Vec<String> =
-        mesh.nodes.iter().map(|node| node.name.clone()).filter(|name| *name != old).take(3).collect();
+    let homes: Vec<String> = mesh
+        .nodes
+        .iter()
+        .map(|node| node.name.clone())
+        .filter(|name| *name != old)
+        .take(3)
+        .collect();
     talk.step(&format!("three tasks that count, submitted on {}", homes.join(", ")));
     let mut counters = Vec::new();
     for home in &homes {
@@ -195,7 +215,10 @@ async fn lose_controller(mesh: &mut Mesh, talk: &Talk) -> Result<Lost> {
     let quick = mesh.node(&homes[2])?.output(&["run", "-q", "--gpus", "1", "--", "true"]);
     quick.await.context("new work is placed after the controller is gone")?;
     let placed_ms = watch.ms();
-    talk.done(&format!("new work submitted on {} was done {placed_ms:.0} ms after the kill", homes[2]));
+    talk.done(&format!(
+        "new work submitted on {} was done {placed_ms:.0} ms after the kill",
+        homes[2]
+    ));
 
     let (new, failover_ms) = next_controller(mesh, &old, &watch).await?;
     talk.done(&format!("{new} is the controller now"));

@@ -24,7 +24,8 @@ impl Spread {
         times.sort_by(f64::total_cmp);
         let last = times.len().checked_sub(1)?;
         // Nearest rank: the smallest time that so many of all do not exceed.
-        let rank = |part: usize| times[(times.len() * part).div_ceil(100).saturating_sub(1).min(last)];
+        let rank =
+            |part: usize| times[(times.len() * part).div_ceil(100).saturating_sub(1).min(last)];
         Some(Self {
             count: times.len(),
             median_ms: rank(50),

@@ -103,7 +103,8 @@ impl Node {
         if let Some(ticket) = ticket {
             command.args(["--join", ticket]);
         }
-        let mut process = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
+        let mut process =
+            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(log).spawn()?;
         let stdout = process.stdout.take().context("a daemon has a standard output")?;
         self.process = Some(process);
         // The first line says that it is ready; its end, that it is not going to be.
@@ -193,7 +194,9 @@ impl Node {
         };
         match tokio::time::timeout(PATIENCE, wait).await {
             Ok(found) => found,
-            Err(_) => bail!("{}: it did not come about that {what}; last seen: {last:#?}", self.name),
+            Err(_) => {
+                bail!("{}: it did not come about that {what}; last seen: {last:#?}", self.name)
+            }
         }
     }
 }

@@ -1,11 +1,11 @@
 //! A task that counts: it shows whether it was touched, and whether its output goes on.
 
 use std::process::Stdio;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
+use tokio::sync::watch;
 
 use super::mesh::{Node, PATIENCE};
 
@@ -16,9 +16,9 @@ const SCRIPT: &str = "echo $$; n=0; while :; do n=$((n+1)); echo $n; sleep 0.02;
 #[derive(Debug)]
 pub struct Counter {
     watcher: Child,
-    lines: Lines<BufReader<ChildStdout>>,
     pid: u32,
-    last: u64,
+    /// The last number that came, or what was wrong with it.
+    last: watch::Receiver<Result<u64, String>>,
 }
 
 impl Counter {
@@ -39,21 +39,26 @@ impl Counter {
             .stderr(Stdio::null())
             .spawn()?;
         let stdout = watcher.stdout.take().context("it has a standard output")?;
-        let mut counter =
-            Self { watcher, lines: BufReader::new(stdout).lines(), pid: 0, last: 0 };
-        counter.pid = counter.line().await?.parse().context("its first line is its process id")?;
+        let mut lines = BufReader::new(stdout).lines();
+        let first = tokio::time::timeout(PATIENCE, lines.next_line()).await;
+        let pid = first.context("it begins")??.context("it has not ended")?;
+        let pid = pid.parse().context("its first line is its process id")?;
+        let (numbers, last) = watch::channel(Ok(0));
+        tokio::spawn(count(lines, numbers));
+        let mut counter = Self { watcher, pid, last };
         counter.goes_on().await?;
         Ok(counter)
     }
 
-    /// Waits for the next number, and checks that none was lost or repeated.
+    /// Waits for a number that had not come yet, and checks that none was lost or repeated.
     ///
     /// # Errors
-    /// If none comes in time, or it is not the one after the last.
+    /// If none comes in time, or one is not the one after the last.
     pub async fn goes_on(&mut self) -> Result<()> {
-        let number: u64 = self.line().await?.parse().context("it counts")?;
-        ensure!(number == self.last + 1, "after {} came {number}", self.last);
-        self.last = number;
+        self.last.borrow_and_update();
+        let changed = tokio::time::timeout(PATIENCE, self.last.changed()).await;
+        changed.context("its output goes on")?.context("its output has not ended")?;
+        self.last.borrow().clone().map_err(anyhow::Error::msg)?;
         Ok(())
     }
 
@@ -73,18 +78,25 @@ impl Counter {
         let pid = self.watcher.id().context("it is watched")?;
         let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
         rustix::process::kill_process(pid.context("a process id")?, rustix::process::Signal::INT)?;
-        let drain = async {
-            while let Ok(Some(_)) = self.lines.next_line().await {}
-            self.watcher.wait().await
-        };
-        tokio::time::timeout(Duration::from_secs(30), drain).await??;
+        let ended = tokio::time::timeout(PATIENCE, self.watcher.wait()).await;
+        ended.context("Ctrl-C ends it")??;
         Ok(())
     }
+}
 
-    async fn line(&mut self) -> Result<String> {
-        tokio::time::timeout(PATIENCE, self.lines.next_line())
-            .await
-            .context("its output goes on")??
-            .context("its output has not ended")
+/// Reads numbers as they come, so that the last is never an old one.
+async fn count(
+    mut lines: Lines<BufReader<ChildStdout>>,
+    numbers: watch::Sender<Result<u64, String>>,
+) {
+    let mut last = 0;
+    while let Ok(Some(line)) = lines.next_line().await {
+        let wrong = line.parse() != Ok(last + 1);
+        last += 1;
+        if wrong {
+            drop(numbers.send_replace(Err(format!("after {} came {line}", last - 1))));
+            return;
+        }
+        drop(numbers.send_replace(Ok(last)));
     }
 }

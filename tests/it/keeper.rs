@@ -1,0 +1,64 @@
+//! Keepers: what they leave behind when they are killed, and what they never leave behind.
+
+use testnet::live::leftovers::belonging;
+use testnet::live::task::Counter;
+
+use crate::support::{code, gpuvine, mesh, text};
+
+/// A keeper that is killed takes its task with it: the daemon ends what is left, the job is lost,
+/// the GPU is free.
+#[tokio::test]
+async fn a_killed_keeper_costs_its_task_and_nothing_else() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let counter = Counter::start(alpha, None).await.unwrap();
+    let keeper = belonging(&alpha.dir.join("tasks"))
+        .into_iter()
+        .find(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            command.windows(8).any(|part| part == b"__keeper")
+        })
+        .expect("there is a keeper");
+    let keeper = rustix::process::Pid::from_raw(keeper.try_into().unwrap()).unwrap();
+    rustix::process::kill_process(keeper, rustix::process::Signal::KILL).unwrap();
+    alpha
+        .until("the job is lost and its GPU free", |view| {
+            let lost = view.jobs.iter().any(|job| job.state == "lost");
+            (lost && view.gpus[0].state == "free").then_some(())
+        })
+        .await
+        .unwrap();
+    assert!(!counter.runs_on().await.unwrap());
+    mesh.stop().await.unwrap();
+}
+
+/// A hundred short tasks leave no process and no open file behind.
+#[tokio::test]
+async fn a_hundred_tasks_leave_nothing_open() {
+    let mesh = mesh(&[("alpha", "sim:4xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let files = || {
+        let pid = alpha.pid().expect("it runs");
+        std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
+    };
+    let run = async || {
+        let output = gpuvine(alpha, &["run", "-q", "--", "true"], b"").await;
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    };
+    for _ in 0..10 {
+        run().await;
+    }
+    let before = files();
+    for _ in 0..100 {
+        run().await;
+    }
+    assert!(files() <= before + 10, "{before} files before, {} after", files());
+    alpha
+        .until("all GPUs are free", |view| {
+            view.gpus.iter().all(|gpu| gpu.state == "free").then_some(())
+        })
+        .await
+        .unwrap();
+    assert!(belonging(&alpha.dir.join("tasks")).is_empty());
+    mesh.stop().await.unwrap();
+}

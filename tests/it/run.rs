@@ -1,0 +1,108 @@
+//! `gpuvine run`: what goes in arrives, what comes out comes back, and the exit code is the
+//! command's.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+
+use crate::support::{call, code, gpuvine, mesh, noise, text};
+
+/// A node without GPUs submits: the place is told, and every ending is passed through.
+#[tokio::test]
+async fn a_node_without_gpus_runs_on_anothers_and_every_exit_code_comes_back() {
+    let mesh = mesh(&[("alpha", "sim:2xA100-80G"), ("beta", "none")]).await;
+    let beta = &mesh.nodes[1];
+    let script = "echo \"$GPUVINE_NODE $CUDA_VISIBLE_DEVICES $SLURM_GPUS_ON_NODE\"; exit 7";
+    let output = gpuvine(beta, &["run", "--gpus", "2", "--", "sh", "-c", script], b"").await;
+    assert_eq!(code(&output), 7);
+    assert_eq!(text(&output.stdout), "alpha 0,1 2\n");
+    let told = text(&output.stderr);
+    assert!(told.contains("alpha, GPUs 0 (A100), 1 (A100)"), "{told}");
+
+    let run = async |command: &[&str]| {
+        gpuvine(beta, &[&["run", "-q", "--"], command].concat(), b"").await
+    };
+    assert_eq!(code(&run(&["true"]).await), 0);
+    assert_eq!(code(&run(&["sh", "-c", "kill -9 $$"]).await), 137);
+    let missing = run(&["no-such-command"]).await;
+    assert_eq!(code(&missing), 127);
+    assert_eq!(text(&missing.stderr), "gpuvine: no-such-command: command not found\n");
+    assert_eq!(code(&run(&["/etc/passwd"]).await), 126);
+    let zero = ["run", "-q", "-G", "0", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES"];
+    assert_eq!(text(&gpuvine(beta, &zero, b"").await.stdout), "-1\n");
+    mesh.stop().await.unwrap();
+}
+
+/// 64 MiB out, 10,000 lines in and out, and bytes that are no text in arguments, environment and
+/// output.
+#[tokio::test]
+async fn bytes_arrive_as_they_were_sent() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G"), ("beta", "none")]).await;
+    let beta = &mesh.nodes[1];
+    let bytes = noise(64 << 20);
+    let file = mesh.root().join("noise");
+    std::fs::write(&file, &bytes).unwrap();
+    let path = file.to_str().unwrap();
+    let output = gpuvine(beta, &["run", "-q", "--", "cat", path], b"").await;
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    assert!(output.stdout == bytes, "{} bytes came", output.stdout.len());
+
+    let lines: String = (0..10_000).map(|line| format!("line {line}\n")).collect();
+    let output = gpuvine(beta, &["run", "-q", "--", "cat"], lines.as_bytes()).await;
+    assert_eq!(code(&output), 0);
+    assert!(output.stdout == lines.as_bytes());
+
+    let raw = |bytes: &[u8]| OsString::from_vec(bytes.to_vec());
+    let mut command = beta.gpuvine(&["run", "-q"]);
+    command.arg("-e").arg(raw(b"VALUE=\xff\xfe")).args(["--", "sh", "-c"]);
+    command.args(["printf '%s|%s|\\200' \"$VALUE\" \"$1\"", "sh"]).arg(raw(b"\xc3\x28 \"'\\"));
+    let output = call(&mut command, b"").await.unwrap();
+    assert_eq!(output.stdout, b"\xff\xfe|\xc3\x28 \"'\\|\x80", "{}", text(&output.stderr));
+    mesh.stop().await.unwrap();
+}
+
+/// Standard error stays standard error, also when standard input is closed at once.
+#[tokio::test]
+async fn both_outputs_come_back_apart_and_a_private_folder_is_the_place() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let script = "cat; echo out; echo err >&2; pwd; touch left; ls";
+    let output = gpuvine(alpha, &["run", "-q", "--", "sh", "-c", script], b"").await;
+    assert_eq!(text(&output.stderr), "err\n");
+    let out = text(&output.stdout);
+    assert!(out.starts_with("out\n") && out.ends_with("/work\nleft\n"), "{out}");
+
+    let chdir = ["run", "-q", "-D", "/usr", "--", "pwd"];
+    assert_eq!(text(&gpuvine(alpha, &chdir, b"").await.stdout), "/usr\n");
+    let job = alpha.output(&["jobs", "--json"]).await.unwrap();
+    let jobs: serde_json::Value = serde_json::from_str(&job).unwrap();
+    let id = jobs[0]["id"].as_str().unwrap();
+    assert_eq!(alpha.output(&["logs", "--stdout", &id[..6]]).await.unwrap(), out);
+    mesh.stop().await.unwrap();
+}
+
+/// A user's mistakes are told in one line, with the fitting exit code.
+#[tokio::test]
+async fn mistakes_teach() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let cases: [(&[&str], i32, &str); 6] = [
+        (&["run", "--gpu-mem", "40", "--", "true"], 2, "write 40G"),
+        (&["run", "-e", "NOT_SET_HERE", "--", "true"], 2, "it is not set here"),
+        (&["run", "--node", "gamma", "--", "true"], 1, "there are: alpha"),
+        (&["run", "--gpus", "9", "--", "true"], 1, "alpha comes closest with 1"),
+        (&["cancel", "zzz"], 1, "there is no job `zzz` here"),
+        (&["run"], 2, "COMMAND"),
+    ];
+    for (arguments, exit, sentence) in cases {
+        let output = gpuvine(alpha, arguments, b"").await;
+        let told = text(&output.stderr);
+        assert_eq!(code(&output), exit, "{arguments:?}: {told}");
+        assert!(told.contains(sentence), "{arguments:?}: {told}");
+    }
+    let mut away = crate::support::program().command();
+    away.arg("--dir").arg(mesh.root().join("nowhere")).arg("status");
+    let output = call(&mut away, b"").await.unwrap();
+    assert_eq!(code(&output), 3);
+    assert!(text(&output.stderr).contains("gpuvine up"), "{}", text(&output.stderr));
+    mesh.stop().await.unwrap();
+}

@@ -1,0 +1,63 @@
+//! What the whole-program tests share.
+
+use std::process::{Output, Stdio};
+
+use anyhow::Result;
+use testnet::live::mesh::{Mesh, Node, Program};
+use tokio::io::AsyncWriteExt as _;
+
+/// The program under test.
+pub(crate) fn program() -> Program {
+    Program { path: env!("CARGO_BIN_EXE_gpuvine").into(), prefix: Vec::new() }
+}
+
+/// A mesh of these nodes: name and GPUs.
+pub(crate) async fn mesh(nodes: &[(&str, &str)]) -> Mesh {
+    Mesh::start(&program(), nodes).await.expect("the mesh comes up")
+}
+
+/// Runs `gpuvine` on a node, with this standard input.
+pub(crate) async fn gpuvine(node: &Node, arguments: &[&str], input: &[u8]) -> Output {
+    let mut command = node.gpuvine(arguments);
+    call(&mut command, input).await.expect("gpuvine runs")
+}
+
+/// Runs a command with this standard input, and collects what it says.
+pub(crate) async fn call(command: &mut tokio::process::Command, input: &[u8]) -> Result<Output> {
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let mut stdin = child.stdin.take().expect("it has a standard input");
+    let input = input.to_vec();
+    let feed = tokio::spawn(async move {
+        // A command that does not read its input may be gone already.
+        let _ = stdin.write_all(&input).await;
+    });
+    let output = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait_with_output());
+    let output = output.await??;
+    feed.abort();
+    Ok(output)
+}
+
+/// The exit code.
+pub(crate) fn code(output: &Output) -> i32 {
+    output.status.code().unwrap_or_else(|| panic!("it was killed: {}", text(&output.stderr)))
+}
+
+/// Bytes as text, for messages.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Bytes that compress badly and are the same each time.
+pub(crate) fn noise(len: usize) -> Vec<u8> {
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut bytes = Vec::with_capacity(len + 8);
+    while bytes.len() < len {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        bytes.extend_from_slice(&state.to_le_bytes());
+    }
+    bytes.truncate(len);
+    bytes
+}
