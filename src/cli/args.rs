@@ -1,5 +1,6 @@
 //! Arguments that every subcommand knows.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use super::exit::Failure;
@@ -35,6 +36,20 @@ pub(crate) enum Color {
     Auto,
     /// Never
     Never,
+}
+
+impl Color {
+    /// Whether what is written to this place is coloured.
+    pub(crate) fn on(self, place: &impl IsTerminal) -> bool {
+        match self {
+            Self::Always => true,
+            Self::Never => false,
+            Self::Auto => {
+                place.is_terminal()
+                    && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+            }
+        }
+    }
 }
 
 impl Globals {

@@ -29,12 +29,14 @@ pub(crate) fn board(gpus: &[GpuView], now: u64, printer: &Printer) -> String {
         "WHY",
     ];
     let row = |gpu: &GpuView| {
+        // A driver that does not say how much there is does not mean that there is none.
+        let known = gpu.memory_bytes > 0;
         vec![
             gpu.node_name.clone(),
             gpu.index.to_string(),
             gpu.model.clone(),
-            gib(gpu.memory_bytes),
-            gib(gpu.memory_free_bytes),
+            if known { gib(gpu.memory_bytes) } else { "unknown".into() },
+            if known { gib(gpu.memory_free_bytes) } else { String::new() },
             gpu.utilization.map_or_else(String::new, |util| format!("{util}%")),
             gpu.state.clone(),
             gpu.job.clone().unwrap_or_default(),

@@ -37,9 +37,10 @@ pub(crate) async fn run(
     let invitation = found::invite(&paths, args.role, args.user, expires, addresses)?;
     if !printer.json() {
         printer.say(&format!(
-            "for one machine, with the roles {}, until {}. There:\n\n  gpuvine up --join {}\n",
-            args.role, invitation.expires, invitation.ticket
+            "for one machine, with the roles {}, until {}. There:",
+            args.role, invitation.expires
         ));
+        printer.paste(&format!("gpuvine up --join {}", invitation.ticket));
     }
     printer.value(&invitation, |invitation| invitation.ticket.clone())
 }

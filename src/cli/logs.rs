@@ -3,7 +3,7 @@
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::attach::{self, Frame};
-use crate::api::client::Client;
+use crate::api::client::{Client, ClientError};
 
 /// Print a job's output, as far as its node has it
 #[derive(Debug, clap::Args)]
@@ -44,11 +44,12 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
                 "bytes {} to {} of {} are not kept by the node",
                 gap.from, gap.to, gap.output
             )),
-            Frame::Ended(_) => break,
+            Frame::Ended(_) => return Ok(Exit::Done),
             _ => {}
         }
     }
-    Ok(Exit::Done)
+    // What has been printed is not all: whoever keeps it must hear that.
+    Err(ClientError::Lost("the daemon went away before the end of the output".into()).into())
 }
 
 /// Writes output as it is; whether the reader is gone.

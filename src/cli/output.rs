@@ -1,11 +1,11 @@
 //! The only place that prints: data to standard output, talk to standard error.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
 
-use super::args::{Color, Globals};
+use super::args::Globals;
 use super::exit::{Exit, Failure};
 use crate::api::ErrorBody;
 
@@ -19,14 +19,7 @@ pub(crate) struct Printer {
 
 impl Printer {
     pub(crate) fn new(globals: &Globals) -> Self {
-        let color = match globals.color {
-            Color::Always => true,
-            Color::Never => false,
-            Color::Auto => {
-                io::stdout().is_terminal()
-                    && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty())
-            }
-        };
+        let color = globals.color.on(&io::stdout());
         Self { json: globals.json, color, verbose: globals.verbose }
     }
 
@@ -62,10 +55,17 @@ impl Printer {
         }
     }
 
-    /// Says something to the person at the terminal.
+    /// Says something, in one line, to the person at the terminal. Names and reasons in it may come
+    /// from other nodes, so that it is cleaned here and nowhere else.
     pub(crate) fn say(&self, text: &str) {
         // Without a standard error there is nobody to tell.
-        let _ = writeln!(io::stderr(), "gpuvine: {text}");
+        let _ = writeln!(io::stderr(), "gpuvine: {}", clean(text));
+    }
+
+    /// Shows a line to be pasted into a shell.
+    pub(crate) fn paste(&self, line: &str) {
+        // As above.
+        let _ = writeln!(io::stderr(), "\n  {}\n", clean(line));
     }
 
     /// Tells why it failed: a line, and what to do. For programs the same as JSON on standard
@@ -76,11 +76,16 @@ impl Printer {
             let _ = self.value(&body, |_| String::new());
             return failure.exit;
         }
-        self.say(&clean(&failure.error.message));
+        self.tell(failure);
+        failure.exit
+    }
+
+    /// Tells people why something failed, on standard error.
+    pub(crate) fn tell(&self, failure: &Failure) {
+        self.say(&failure.error.message);
         for hint in &failure.error.hints {
             let _ = writeln!(io::stderr(), "hint: {}", clean(hint));
         }
-        failure.exit
     }
 
     /// A table; the header is all that colour is used for.
@@ -91,6 +96,9 @@ impl Printer {
         for row in rows {
             table.add_row(row.iter().map(|cell| clean(cell)));
         }
+        if let Some(first) = table.column_mut(0) {
+            first.set_padding((0, 1));
+        }
         let text = table.trim_fmt();
         let trimmed: Vec<&str> = text.lines().map(|line| line.trim_end()).collect();
         match (self.color, trimmed.split_first()) {
@@ -100,9 +108,11 @@ impl Printer {
     }
 }
 
-/// A foreign text for a terminal: without escapes and line breaks.
+/// A foreign text for a terminal: without escapes, line breaks, and what turns the direction of
+/// reading, by which one name can be made to look like another.
 pub(crate) fn clean(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+    let turns = |c| matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
 }
 
 /// How long ago a time was, as people say it. Times in the future are now.

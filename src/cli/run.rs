@@ -108,7 +108,8 @@ fn variable_of(variable: OsString) -> Result<(Vec<u8>, Vec<u8>), Failure> {
 
 /// A size of memory. Without a unit it would be a riddle: bytes, MiB or GiB?
 pub(crate) fn size(text: &str) -> Result<u64, String> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+    // `40.5` would be forty bytes otherwise.
+    if text.bytes().any(|byte| byte.is_ascii_digit()) && !text.ends_with(char::is_alphabetic) {
         return Err(format!("`{text}` has no unit: write {text}G for GiB"));
     }
     // As everybody means it who writes 40G for a GPU: binary units.
@@ -118,5 +119,11 @@ pub(crate) fn size(text: &str) -> Result<u64, String> {
     };
     let size: bytesize::ByteSize =
         binary.parse().map_err(|_| format!("`{text}` is not a size: write e.g. 40G"))?;
-    Ok(size.as_u64())
+    match size.as_u64() {
+        0 => Err(format!("`{text}` is no memory at all: leave --gpu-mem out")),
+        bytes => Ok(bytes),
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,7 +35,7 @@ pub(crate) fn words(status: &Status) -> String {
         (
             "members",
             format!(
-                "{} alive of {} known, {} links",
+                "{} alive of {} known, linked with {}",
                 status.members_alive, status.members_known, status.links
             ),
         ),

@@ -1,6 +1,6 @@
 //! `gpuvine up`
 
-use super::args::Globals;
+use super::args::{Color, Globals};
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::auth::Ticket;
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Exit, Failure> {
-    log_to_stderr(printer.verbose());
+    log_to_stderr(printer.verbose(), globals.color);
     let paths = globals.paths()?;
     let mut peers = args.peers;
     if let Some(ticket) = args.join {
@@ -71,7 +71,7 @@ fn label(text: &str) -> Result<(String, String), String> {
 }
 
 /// The daemon's log: to standard error, as much as `GPUVINE_LOG` or `-v` says.
-fn log_to_stderr(verbose: u8) {
+fn log_to_stderr(verbose: u8, color: Color) {
     use tracing_subscriber::EnvFilter;
     let default = match verbose {
         0 => "gpuvine=info,warn",
@@ -79,11 +79,10 @@ fn log_to_stderr(verbose: u8) {
         _ => "gpuvine=trace,debug",
     };
     let filter = EnvFilter::try_from_env("GPUVINE_LOG").unwrap_or_else(|_| default.into());
-    let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
     // Set already when several daemons are in one process, as in tests.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        .with_ansi(terminal)
+        .with_ansi(color.on(&std::io::stderr()))
         .try_init();
 }
