@@ -430,6 +430,12 @@ impl Jobs {
         let Some(entry) = self.entry(task) else { return };
         let JobState::Starting { grant } = &entry.record.state else { return };
         let grant = grant.clone();
+        // The node has seen this attempt: it may be alive there, cancelled or not.
+        if matches!(refusal, Refusal::OldAttempt { .. }) {
+            entry.doubt = true;
+            self.attach(task.job, now, out);
+            return;
+        }
         if entry.record.cancelled {
             out.push(Effect::Control(Message::Withdraw { task }));
             self.reject(task.job, Rejection::Cancelled, at, out);
@@ -444,12 +450,6 @@ impl Jobs {
             Refusal::CannotStart { why, .. } if task.attempt.0 >= ATTEMPTS_MAX => {
                 let why = format!("{ATTEMPTS_MAX} attempts could not be started, the last: {why}");
                 self.reject(task.job, Rejection::Refused { why }, at, out);
-                return;
-            }
-            // The node has seen this attempt: it may be alive there.
-            Refusal::OldAttempt { .. } => {
-                entry.doubt = true;
-                self.attach(task.job, now, out);
                 return;
             }
             // Leased and given back: this attempt is over for good.
