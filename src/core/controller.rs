@@ -14,15 +14,17 @@
 
 #[cfg(test)]
 mod tests;
+mod untried;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use self::untried::Untried;
 use super::control::{Ask, Message};
 use super::grant::Grant;
 use super::id::{NodeId, Reign, Term};
 use super::outbox::Outbox;
-use super::placement::{Held, Placement, block, place};
-use super::queue::{Full, Place, Queue};
+use super::placement::{Held, Placement, block};
+use super::queue::{Full, Place, Queue, older};
 use super::report::Report;
 use super::request::WaitReason;
 use super::signed::{Key, Signed};
@@ -67,6 +69,8 @@ pub enum Input {
     FleetChanged(NodeId),
     /// A member is dead or has left.
     MemberDown(NodeId),
+    /// The link with a member is open.
+    Linked(NodeId),
     /// A message of a member.
     Received(NodeId, Message),
     /// This node reigns; these others are alive and will present themselves.
@@ -76,6 +80,8 @@ pub enum Input {
         /// The living members.
         members: Vec<NodeId>,
     },
+    /// The link with a member is lost.
+    Unlinked(NodeId),
 }
 
 /// A message to a member. May be this node itself: a home is served like any other.
@@ -89,6 +95,9 @@ pub struct Controller {
     key: Key,
     config: Config,
     reign: Option<Current>,
+    /// Nodes whose link was lost and is not back: alive as far as SWIM knows, but nothing is placed
+    /// there until they are reached again.
+    lost: BTreeSet<NodeId>,
 }
 
 /// What lasts for one reign.
@@ -113,7 +122,7 @@ struct Granted {
 impl Controller {
     /// A desk at which nobody reigns yet.
     pub fn new(key: Key, config: Config) -> Self {
-        Self { me: key.id(), key, config, reign: None }
+        Self { me: key.id(), key, config, reign: None, lost: BTreeSet::new() }
     }
 
     /// When it next wants [`Input::Deadline`].
@@ -141,9 +150,11 @@ impl Controller {
             Input::Deadline => self.on_deadline(now),
             Input::Deposed => self.reign = None,
             Input::FleetChanged(node) => self.on_fleet_changed(node, fleet),
+            Input::Linked(node) => _ = self.lost.remove(&node),
             Input::MemberDown(node) => self.on_member_down(node),
             Input::Received(from, message) => self.on_received(from, message, out),
             Input::Reigns { term, members } => self.on_reigns(term, members, now),
+            Input::Unlinked(node) => _ = self.lost.insert(node),
         }
         self.serve(fleet, now, out);
         self.check();
@@ -183,6 +194,7 @@ impl Controller {
     }
 
     fn on_member_down(&mut self, node: NodeId) {
+        self.lost.remove(&node);
         let Some(reign) = &mut self.reign else { return };
         reign.queue.remove_if(|waiting| waiting.home == node);
         reign.granted.retain(|_, granted| {
@@ -243,12 +255,17 @@ impl Controller {
             }
             reign.granted.remove(&task);
         }
-        // An older attempt of the same job is over.
-        reign.queue.remove_if(|waiting| {
-            waiting.home == from
-                && waiting.ask.task.job == task.job
-                && waiting.ask.task.attempt < task.attempt
-        });
+        // An older attempt of the same job is over, and with it what was granted to it.
+        reign.queue.remove_older(task, from);
+        let given_back: Vec<TaskId> = reign
+            .granted
+            .range(older(task))
+            .filter(|(_, held)| held.grant.value().home == from)
+            .map(|(older, _)| *older)
+            .collect();
+        for older in given_back {
+            reign.granted.remove(&older);
+        }
         if let Err(Full) = reign.queue.insert(reign.term, from, ask) {
             out.push(Send(from, Message::Full { task }));
         }
@@ -276,17 +293,9 @@ impl Controller {
             if quiet && exhausted && need.gpus > 0 {
                 continue;
             }
-            // Learnt from refusals: this node said no to this very start of it.
             let ahead = u32::try_from(ahead - done.len()).unwrap_or(u32::MAX);
-            let avoid = avoid(&waiting.ask, fleet);
-            let choice: Vec<&Report>;
-            let choice = if avoid.is_empty() {
-                fleet
-            } else {
-                choice = fleet.iter().copied().filter(|r| !avoid.contains(&r.node)).collect();
-                &choice
-            };
-            match place(need, choice, &blocked) {
+            let untried = Untried::new(&waiting.ask, fleet, &self.lost);
+            match untried.place(&waiting.ask, &blocked) {
                 Placement::Fits { node, incarnation, gpus } => {
                     for (gpu, _) in &gpus {
                         held.hold(node, gpu);
@@ -307,20 +316,23 @@ impl Controller {
                 }
                 Placement::Busy { .. } => {
                     // Told apart: nothing is free, or something is but others come first.
-                    let reason = match place(need, choice, &held) {
+                    let reason = match untried.place(&waiting.ask, &held) {
                         Placement::Busy { matching, free } => {
                             WaitReason::Busy { matching, free, ahead }
                         }
                         _ => WaitReason::Behind { ahead },
                     };
-                    block(need, fleet, &mut blocked);
+                    // Not where it was refused: it cannot use what is free there.
+                    block(need, untried.fleet(), &mut blocked);
                     exhausted = exhausted || !any_left(fleet, &blocked);
                     reasons.push((*place_of, reason));
                 }
                 // Told at once, but only to a new request: one that waits may wait for a node that
                 // is being restarted.
                 Placement::Infeasible(best)
-                    if avoid.is_empty() && waiting.told.is_none() && waiting.ask.key.is_none() =>
+                    if untried.is_whole()
+                        && waiting.told.is_none()
+                        && waiting.ask.key.is_none() =>
                 {
                     done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
                 }
@@ -399,29 +411,6 @@ fn any_left(fleet: &[&Report], blocked: &Held) -> bool {
         let gpus = &report.gpus;
         gpus.iter().any(|gpu| gpu.is_free() && !blocked.holds(report.node, &gpu.uuid))
     })
-}
-
-/// Nodes that refused this request for a reason that their report does not show: they are asked
-/// again when their report is another.
-fn avoid(ask: &Ask, fleet: &[&Report]) -> BTreeSet<NodeId> {
-    use super::grant::Refusal;
-    ask.refused
-        .iter()
-        .filter(|(grant, refusal)| {
-            let persists = matches!(
-                refusal,
-                Refusal::CannotStart { elsewhere: true, .. }
-                    | Refusal::TooManyTasks { .. }
-                    | Refusal::MayNotSubmit
-                    | Refusal::NotServing
-            );
-            let same_start = fleet
-                .iter()
-                .any(|report| report.node == grant.node && report.incarnation == grant.incarnation);
-            persists && same_start
-        })
-        .map(|(grant, _)| grant.node)
-        .collect()
 }
 
 /// Whether a report shows that a grant was used or is worth nothing any more.

@@ -412,8 +412,11 @@ impl Ledger {
         if self.leases.remove(&task).is_none() {
             return;
         }
-        for slot in self.slots.values_mut().filter(|slot| slot.lease == Some(task)) {
-            slot.lease = None;
+        for (uuid, slot) in self.slots.iter_mut().filter(|(_, slot)| slot.lease == Some(task)) {
+            // Leases that were adopted may overlap, if a folder was tampered with: the GPU is free
+            // when the last of them has ended.
+            let other = self.leases.iter().find(|(_, lease)| lease.has(uuid));
+            slot.lease = other.map(|(task, _)| *task);
         }
         out.push(Effect::Changed);
     }
@@ -448,7 +451,7 @@ impl Ledger {
                 if let Some(task) = slot.lease {
                     let lease = self.leases.get(&task);
                     debug_assert!(
-                        lease.is_some_and(|l| l.record.gpus.iter().any(|(gpu, _)| gpu == uuid)),
+                        lease.is_some_and(|lease| lease.has(uuid)),
                         "{uuid} is leased to a task that does not have it"
                     );
                 }
@@ -476,6 +479,10 @@ impl Slot {
 }
 
 impl Lease {
+    fn has(&self, gpu: &GpuUuid) -> bool {
+        self.record.gpus.iter().any(|(uuid, _)| uuid == gpu)
+    }
+
     fn view(&self) -> LeaseView {
         let record = &self.record;
         LeaseView {

@@ -270,6 +270,7 @@ impl Node {
         self.tell_membership(membership::Input::Met(node), turn);
         self.tell_repair(repair::Input::Linked(node), turn);
         self.tell_election(election::Input::Linked(node), turn);
+        self.tell_controller(controller::Input::Linked(node), turn);
         // What was said to a controller before there was a link may be lost.
         if let Some(reign) = self.election.reign().filter(|reign| reign.controller == node) {
             self.tell_jobs(job::Input::Controller(Some(reign)), turn);
@@ -281,6 +282,7 @@ impl Node {
     fn on_unlinked(&mut self, node: NodeId, turn: &mut Turn<'_>) {
         self.tell_neighbours(neighbours::Input::Unlinked(node), turn);
         self.tell_repair(repair::Input::Unlinked(node), turn);
+        self.tell_controller(controller::Input::Unlinked(node), turn);
         self.tell_election(election::Input::Unlinked(node), turn);
         self.tell_membership(membership::Input::LinkLost(node), turn);
         turn.out.push(Effect::MeshChanged);

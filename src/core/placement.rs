@@ -67,7 +67,7 @@ pub fn place(need: &Need, fleet: &[&Report], held: &Held) -> Placement {
         if need.node.is_some_and(|node| node != report.node) {
             continue;
         }
-        let usable: Vec<&Gpu> = report.gpus.iter().filter(|gpu| could_use(need, gpu)).collect();
+        let usable: Vec<&Gpu> = usable(need, report).collect();
         possible |= usable.len() >= need.gpus as usize;
         matching += usable.len();
         if report.state != NodeState::Serving {
@@ -116,11 +116,17 @@ pub fn block(need: &Need, fleet: &[&Report], held: &mut Held) {
         if need.node.is_some_and(|node| node != report.node) {
             continue;
         }
-        let usable = || report.gpus.iter().filter(|gpu| could_use(need, gpu));
-        if usable().count() >= need.gpus as usize {
-            usable().for_each(|gpu| held.hold(report.node, &gpu.uuid));
+        if usable(need, report).count() >= need.gpus as usize {
+            usable(need, report).for_each(|gpu| held.hold(report.node, &gpu.uuid));
         }
     }
+}
+
+/// The GPUs of a node that would do for a need if they were free. One that a report names twice is
+/// one: reports are written by others.
+fn usable<'a>(need: &'a Need, report: &'a Report) -> impl Iterator<Item = &'a Gpu> {
+    let mut seen = BTreeSet::new();
+    report.gpus.iter().filter(move |gpu| seen.insert(&gpu.uuid) && could_use(need, gpu))
 }
 
 /// Whether a GPU would do for a need if it were free.
@@ -145,7 +151,7 @@ fn nearest(need: &Need, fleet: &[&Report]) -> Best {
     let mut models = BTreeSet::new();
     for report in fleet {
         let working = || report.gpus.iter().filter(|gpu| gpu.health == GpuHealth::Usable);
-        let usable = count(working().filter(|gpu| could_use(need, gpu)).count());
+        let usable = count(usable(need, report).count());
         if usable > best.gpus {
             best.gpus = usable;
             best.node = Some(report.name.clone());

@@ -7,9 +7,10 @@
 //! Always true: a task is in the queue at most once; limits hold for all homes and for each.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use super::control::{Ask, OrderKey};
-use super::id::{NodeId, Term};
+use super::id::{Attempt, NodeId, Term};
 use super::request::WaitReason;
 use super::task::TaskId;
 use super::time::Instant;
@@ -47,6 +48,11 @@ pub struct Queue {
 /// The queue has no room for another request of this home.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
+
+/// The earlier attempts of a task's job: tasks are ordered by their jobs first.
+pub(super) fn older(task: TaskId) -> Range<TaskId> {
+    TaskId { attempt: Attempt(0), ..task }..task
+}
 
 impl Queue {
     /// Takes in a request, or its repetition, and answers its place.
@@ -91,6 +97,17 @@ impl Queue {
         Some((key, waiting))
     }
 
+    /// Takes out what a home asked for earlier attempts of this task's job.
+    pub fn remove_older(&mut self, task: TaskId, home: NodeId) {
+        let places: Vec<Place> =
+            self.places.range(older(task)).map(|(older, key)| (*key, *older)).collect();
+        for place in places {
+            if self.waiting.get(&place).is_some_and(|waiting| waiting.home == home) {
+                self.remove(place.1);
+            }
+        }
+    }
+
     /// Takes out everything that `gone` says is not wanted any more.
     pub fn remove_if(&mut self, gone: impl Fn(&Waiting) -> bool) {
         let tasks: Vec<TaskId> = self
@@ -133,7 +150,7 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::id::{Attempt, JobId};
+    use crate::core::id::JobId;
     use crate::core::report::testing::node;
     use crate::core::request::Need;
 
@@ -163,6 +180,18 @@ mod tests {
         let old = OrderKey { term: Term(1), seq: 900 };
         queue.insert(Term(2), node(2), ask(2, Some(old))).unwrap();
         assert_eq!(order(&queue), [2, 1]);
+    }
+
+    #[test]
+    fn a_later_attempt_replaces_the_earlier_ones_of_its_own_home_only() {
+        let mut queue = Queue::default();
+        queue.insert(Term(1), node(1), ask(1, None)).unwrap();
+        queue.insert(Term(1), node(1), ask(2, None)).unwrap();
+        let later = TaskId { job: JobId::from_bits(1), attempt: Attempt(2) };
+        queue.remove_older(later, node(2));
+        assert_eq!(order(&queue), [1, 2]);
+        queue.remove_older(later, node(1));
+        assert_eq!(order(&queue), [2]);
     }
 
     #[test]

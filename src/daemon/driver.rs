@@ -3,7 +3,7 @@
 //! One task, one loop, no locks. It waits for nobody: everything that takes time is done by others,
 //! who tell it through the inbox.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::str::FromStr as _;
 
 use libp2p::Multiaddr;
@@ -11,7 +11,7 @@ use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::hands::Hands;
+use super::hands::{Hands, Links};
 use super::host::Caller;
 use super::inbox::{Answer, Draft, Found, Lease, Look, NotFound, Request, Submitted};
 use super::views;
@@ -28,7 +28,7 @@ use crate::net::Event;
 use crate::store::Keep;
 
 /// How long changes of addresses are collected before they are written.
-const KEEP_AFTER: Duration = Duration::from_secs(1);
+const KEEP_AFTER: Duration = Duration::from_millis(50);
 
 /// Jobs named when a beginning fits several.
 const NAMED_MAX: usize = 10;
@@ -42,7 +42,7 @@ pub(super) struct Driver {
     pub(super) started: Instant,
     pub(super) notes: Vec<String>,
     /// Whom there are links with, for those who open streams.
-    pub(super) links: watch::Sender<BTreeSet<NodeId>>,
+    pub(super) links: watch::Sender<Links>,
     /// Counts changes, for those who wait for one.
     pub(super) changes: watch::Sender<u64>,
     /// Who watches which job.
@@ -144,7 +144,10 @@ impl Driver {
 
     fn on_event(&mut self, event: Event) {
         match event {
-            Event::DialFailed { peer: Some(peer), .. } => self.input(Input::DialFailed(peer)),
+            Event::DialFailed { peer: Some(peer), .. } => {
+                self.links.send_modify(|links| *links.failed.entry(peer).or_default() += 1);
+                self.input(Input::DialFailed(peer));
+            }
             Event::DialFailed { peer: None, why } => tracing::debug!(why, "a dial failed"),
             Event::Discovered { peer, address } => {
                 self.input(Input::Discovered(peer, vec![address.to_string()]));
@@ -152,7 +155,10 @@ impl Driver {
             Event::Gossiped(message) => self.input(Input::Gossiped(message)),
             Event::Linked { peer, address } => {
                 tracing::info!(peer = %peer.short(), %address, "linked");
-                self.links.send_if_modified(|links| links.insert(peer));
+                self.links.send_modify(|links| {
+                    links.failed.remove(&peer);
+                    links.open.insert(peer);
+                });
                 self.input(Input::Linked(peer));
             }
             Event::Listening(addresses) => self.input(Input::Addresses(dialable(&addresses))),
@@ -165,7 +171,7 @@ impl Driver {
             }
             Event::Unlinked(peer) => {
                 tracing::info!(peer = %peer.short(), "the link is gone");
-                self.links.send_if_modified(|links| links.remove(&peer));
+                self.links.send_if_modified(|links| links.open.remove(&peer));
                 self.input(Input::Unlinked(peer));
             }
         }

@@ -19,6 +19,19 @@ use crate::store::{Keep, Store};
 /// How long a stream waits for a link that is being dialled.
 const LINK_WAIT: Duration = Duration::from_secs(5);
 
+/// Whom there are links with, and how often dials of the others have failed.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Links {
+    pub(crate) open: BTreeSet<NodeId>,
+    pub(crate) failed: BTreeMap<NodeId, u64>,
+}
+
+impl Links {
+    fn failures(&self, node: NodeId) -> u64 {
+        self.failed.get(&node).copied().unwrap_or(0)
+    }
+}
+
 /// Opens streams about tasks, to other nodes and to this one.
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
@@ -28,7 +41,7 @@ pub(crate) struct Streams {
     pub(crate) net: net::Handle,
     pub(crate) host: Host,
     /// Whom there are links with.
-    pub(crate) links: watch::Receiver<BTreeSet<NodeId>>,
+    pub(crate) links: watch::Receiver<Links>,
 }
 
 impl Streams {
@@ -41,7 +54,9 @@ impl Streams {
             return Ok(near);
         }
         let mut links = self.links.clone();
-        let linked = links.wait_for(|links| links.contains(&node));
+        let before = links.borrow().failures(node);
+        let linked =
+            links.wait_for(|links| links.open.contains(&node) || links.failures(node) > before);
         // A link that does not come is what opening tells, in its own words.
         let _ = tokio::time::timeout(LINK_WAIT, linked).await;
         Ok(Box::new(self.net.open_task(node).await?))

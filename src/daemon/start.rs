@@ -1,6 +1,6 @@
 //! Puts a daemon together, runs it, and takes it apart.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::admission::Judge;
 use super::driver::Driver;
 use super::found;
-use super::hands::{Hands, Streams};
+use super::hands::{Hands, Links, Streams};
 use super::host::{Host, Table};
 use super::http;
 use super::inbox::{Inbox, Request};
@@ -133,7 +133,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         launcher: Arc::clone(&launcher),
         grace: config.kill_grace,
     };
-    let (links_in, links) = watch::channel(BTreeSet::new());
+    let (links_in, links) = watch::channel(Links::default());
     let (changes_in, changes) = watch::channel(1);
     let streams = Streams { me: key.id(), may_submit, net: handle, host, links };
     let listener = listen(&config)?;

@@ -68,7 +68,8 @@ pub struct Task {
 /// Orders for a keeper.
 #[derive(Clone, Debug)]
 pub struct TaskControl {
-    writer: Arc<Mutex<OwnedWriteHalf>>,
+    /// Gone with the task, so that what is kept of it holds no socket.
+    writer: Arc<Mutex<Option<OwnedWriteHalf>>>,
 }
 
 /// The input of a task; for one writer.
@@ -94,15 +95,17 @@ impl Task {
         (stdin_received, stdin_taken): (u64, u64),
     ) -> Self {
         let (reader, writer) = stream.into_split();
-        let control = TaskControl { writer: Arc::new(Mutex::new(writer)) };
+        let control = TaskControl { writer: Arc::new(Mutex::new(Some(writer))) };
         let (events_in, events) = mpsc::channel(EVENTS_MAX);
         let (totals_in, totals) = watch::channel(Totals::default());
         let (taken_in, taken) = watch::channel(stdin_taken);
         let listener = Listener { task, folder, totals: totals_in, taken: taken_in };
+        let ends = control.clone();
         tokio::spawn(async move {
             // The last event is never lost: it is what frees the GPUs.
             let outcome = listener.listen(reader, received, &events_in).await;
             let _ = events_in.send(Event::Gone(outcome)).await;
+            ends.close().await;
         });
         let input = TaskInput { control: control.clone(), sent: stdin_received, taken };
         Self { control, input, events, totals, stdin_received }
@@ -120,7 +123,14 @@ impl TaskControl {
     }
 
     async fn write(&self, message: &ToKeeper) -> Result<(), KeeperGone> {
-        Ok(self.writer.lock().await.write_all(&frame(message)).await?)
+        match &mut *self.writer.lock().await {
+            Some(writer) => Ok(writer.write_all(&frame(message)).await?),
+            None => Err(KeeperGone(io::ErrorKind::NotConnected.into())),
+        }
+    }
+
+    async fn close(&self) {
+        *self.writer.lock().await = None;
     }
 }
 

@@ -183,17 +183,8 @@ impl<'a> Session<'a> {
     }
 
     fn on_job(&mut self, job: JobView) {
-        if job.state == "running" && !self.placed {
-            self.placed = true;
-            if !self.quiet {
-                let node = job.node_name.as_deref().unwrap_or("?");
-                let on = match job.gpus.as_slice() {
-                    [] => format!("{node}, no GPU"),
-                    [gpu] => format!("{node}, GPU {gpu}"),
-                    gpus => format!("{node}, GPUs {}", gpus.join(", ")),
-                };
-                self.printer.say(&format!("job {} runs on {on}", job.id));
-            }
+        if job.state == "running" {
+            self.tell_place(&job);
         }
         let lost = job.state == "running" && job.reason.is_some();
         let was_lost =
@@ -203,6 +194,21 @@ impl<'a> Session<'a> {
             self.printer.say(&text);
         }
         self.job = Some(job);
+    }
+
+    /// Tells once where the job runs, or ran if it was over before that could be told.
+    fn tell_place(&mut self, job: &JobView) {
+        let Some(node) = job.node_name.as_deref().filter(|_| !self.placed) else { return };
+        self.placed = true;
+        if self.quiet {
+            return;
+        }
+        let on = match job.gpus.as_slice() {
+            [] => format!("{node}, no GPU"),
+            [gpu] => format!("{node}, GPU {gpu}"),
+            gpus => format!("{node}, GPUs {}", gpus.join(", ")),
+        };
+        self.printer.say(&format!("job {} runs on {on}", job.id));
     }
 
     /// When the user is told why the job waits: not at once, and not again.
@@ -220,7 +226,10 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn on_ended(&self, job: &JobView) -> Exit {
+    fn on_ended(&mut self, job: &JobView) -> Exit {
+        if job.exit_code.is_some() {
+            self.tell_place(job);
+        }
         let explain = matches!(job.state.as_str(), "rejected" | "lost")
             || (job.state == "cancelled" && !self.placed);
         if explain {

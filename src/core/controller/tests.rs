@@ -196,6 +196,20 @@ fn a_new_reign_listens_first_and_serves_the_old_queue_in_its_order() {
 }
 
 #[test]
+fn nothing_is_placed_on_a_node_whose_link_is_lost_until_it_is_back() {
+    let mut desk = Desk::new(vec![
+        report(1, vec![gpu("a", "A100", 80)]),
+        report(2, vec![gpu("b", "A100", 80)]),
+    ]);
+    desk.handle(Input::Unlinked(node(1)));
+    assert_eq!(grants(&desk.ask(3, ask(1, 1)))[0].node, node(2));
+    let sent = desk.ask(3, ask(2, 1));
+    assert!(grants(&sent).is_empty() && reason(&sent).is_some());
+    let sent = desk.handle(Input::Linked(node(1)));
+    assert_eq!(grants(&sent)[0].node, node(1));
+}
+
+#[test]
 fn a_silent_member_does_not_hold_a_new_reign_up() {
     let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
     desk.handle(Input::Reigns { term: Term(6), members: vec![node(1), node(2)] });
@@ -223,4 +237,58 @@ fn reasons_are_told_once_a_second_at_most() {
     assert!(desk.handle(Input::Received(node(2), withdraw)).is_empty());
     let sent = desk.wait(Duration::from_secs(1));
     assert_eq!(reason(&sent), Some(&WaitReason::Busy { matching: 1, free: 0, ahead: 0 }));
+}
+
+fn cannot_start() -> Refusal {
+    Refusal::CannotStart { why: "no such directory".into(), elsewhere: true }
+}
+
+/// The next attempt of a job, after its first was refused.
+fn next_attempt(job: u64, refused: Grant, refusal: Refusal) -> Ask {
+    let task = TaskId { attempt: Attempt(2), ..task(job) };
+    Ask { task, refused: vec![(refused, refusal)], ..ask(job, 1) }
+}
+
+#[test]
+fn a_request_does_not_block_a_node_that_refused_it() {
+    let mut desk = Desk::new(vec![
+        report(1, vec![gpu("a", "A100", 80)]),
+        report(2, vec![gpu("b", "A100", 80)]),
+    ]);
+    let first = grants(&desk.ask(3, ask(1, 1)))[0].clone();
+    assert_eq!(grants(&desk.ask(3, ask(2, 1))).len(), 1);
+    assert!(grants(&desk.ask(3, next_attempt(1, first.clone(), cannot_start()))).is_empty());
+    assert_eq!(grants(&desk.ask(4, ask(3, 1)))[0].node, first.node);
+}
+
+#[test]
+fn a_later_attempt_gives_back_the_grant_of_the_earlier() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let first = grants(&desk.ask(3, ask(1, 1)))[0].clone();
+    desk.ask(3, next_attempt(1, first, cannot_start()));
+    assert_eq!(grants(&desk.ask(4, ask(2, 1)))[0].job, JobId::from_bits(2));
+}
+
+#[test]
+fn the_grant_of_an_earlier_attempt_is_given_back_to_its_home_only() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let first = grants(&desk.ask(3, ask(1, 1)))[0].clone();
+    desk.ask(5, next_attempt(1, first, cannot_start()));
+    assert!(grants(&desk.ask(4, ask(2, 1))).is_empty());
+}
+
+#[test]
+fn a_gpu_that_was_refused_as_taken_is_left_until_its_report_is_another() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80), gpu("b", "A100", 80)])]);
+    let first = grants(&desk.ask(3, ask(1, 1)))[0].clone();
+    let refusal = Refusal::Taken { gpu: first.gpus[0].0.clone() };
+    let again = Ask { refused: vec![(first.clone(), refusal)], ..ask(1, 1) };
+    assert_ne!(grants(&desk.ask(3, again))[0].gpus, first.gpus);
+}
+
+#[test]
+fn a_gpu_that_a_report_names_twice_is_one_gpu() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80), gpu("a", "A100", 80)])]);
+    assert!(grants(&desk.ask(3, ask(1, 2))).is_empty());
+    assert_eq!(grants(&desk.ask(3, ask(2, 1)))[0].gpus.len(), 1);
 }

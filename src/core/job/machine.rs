@@ -1,9 +1,11 @@
 //! The machine of [`super`]: jobs of this home and what is due for each.
 
+mod follow;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::{JobRecord, JobSpec, JobState, Place, Rejection};
-use crate::core::control::{Ask, Message, REFUSED_MAX};
+use crate::core::control::{Ask, Message};
 use crate::core::grant::{Grant, Refusal};
 use crate::core::id::{Attempt, JobId, NodeId, Reign};
 use crate::core::outbox::Outbox;
@@ -19,7 +21,7 @@ pub const UNENDED_MAX: usize = 10_000;
 pub const ENDED_MAX: usize = 10_000;
 
 /// Attempts of one job that could not be started before it is given up.
-const ATTEMPTS_MAX: u64 = 10;
+const ATTEMPTS_MAX: u64 = 50;
 
 /// How soon an ask is repeated that got no answer, and that did.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
@@ -211,7 +213,7 @@ impl Jobs {
             Input::Deadline => self.on_deadline(now, out),
             Input::Ended { task, outcome, at } => self.on_ended(task, outcome, at, out),
             Input::NodeUp(node) => self.on_node_up(node, now, out),
-            Input::Recall(record) => self.on_recall(*record, now, out),
+            Input::Recall(record) => self.on_recall(*record, now, at, out),
             Input::Received(from, message) => self.on_received(from, *message, now, at, out),
             Input::Refused { task, refusal } => self.on_refused(task, refusal, now, at, out),
             Input::Stored(job) => self.on_stored(job, out),
@@ -246,7 +248,16 @@ impl Jobs {
         self.ask(job, now, out);
     }
 
-    fn on_recall(&mut self, mut record: JobRecord, now: Instant, out: &mut Outbox<Effect>) {
+    /// A job that waits on disk may have been offered just before the end of the last daemon: the
+    /// record of a grant is not waited for. So it is never placed again by itself; its user, who
+    /// watched it, is told.
+    fn on_recall(
+        &mut self,
+        mut record: JobRecord,
+        now: Instant,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
         let job = record.spec.id;
         if let JobState::Running { connected, .. } = &mut record.state {
             *connected = false;
@@ -258,7 +269,8 @@ impl Jobs {
         let doubt = matches!(record.state, JobState::Starting { .. });
         self.jobs.insert(job, Entry { doubt, ..Entry::new(record) });
         if waits {
-            self.ask(job, now, out);
+            let why = "this node was restarted before it was placed: submit it again".to_owned();
+            self.end(job, JobState::Ended { outcome: Outcome::Lost { why }, place: None, at }, out);
         } else {
             self.attach(job, now, out);
         }
@@ -385,9 +397,8 @@ impl Jobs {
                 entry.record.state = JobState::Starting { grant: value.clone() };
                 entry.tries = 0;
                 entry.doubt = false;
-                // On disk before the offer is sent would cost every submission a flush; if this
-                // record is lost with the machine, so is its attached user, and the node keeps
-                // the outcome. What is lost can never be started twice: the job is lost with it.
+                // To have it on disk before the offer is sent would cost every submission a flush.
+                // It is not needed: a job that still waits on disk is never placed again.
                 out.push(Effect::Store(Box::new(entry.record.clone())));
                 out.push(Effect::Changed(task.job));
                 out.push(Effect::Offer { task, grant });
@@ -398,183 +409,6 @@ impl Jobs {
             JobState::Ended { .. } | JobState::Rejected { .. } => {
                 out.push(Effect::Control(Message::Withdraw { task }));
             }
-        }
-    }
-
-    fn on_running(&mut self, task: TaskId, since: WallTime, fresh: bool, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.entry(task) else { return };
-        let place = match &entry.record.state {
-            JobState::Starting { grant } => Place::of(grant),
-            JobState::Running { place, .. } => place.clone(),
-            _ => return,
-        };
-        entry.record.state = JobState::Running { place, since, connected: true };
-        entry.tries = 0;
-        entry.refused.clear();
-        out.push(Effect::Store(Box::new(entry.record.clone())));
-        out.push(Effect::Changed(task.job));
-        if entry.record.cancelled && !fresh {
-            out.push(Effect::Stop { task, now: false });
-        }
-        self.set_due(task.job, None);
-    }
-
-    fn on_refused(
-        &mut self,
-        task: TaskId,
-        refusal: Refusal,
-        now: Instant,
-        at: WallTime,
-        out: &mut Outbox<Effect>,
-    ) {
-        let Some(entry) = self.entry(task) else { return };
-        let JobState::Starting { grant } = &entry.record.state else { return };
-        let grant = grant.clone();
-        if entry.record.cancelled {
-            out.push(Effect::Control(Message::Withdraw { task }));
-            self.reject(task.job, Rejection::Cancelled, at, out);
-            return;
-        }
-        match &refusal {
-            Refusal::CannotStart { why, elsewhere: false } => {
-                let why = why.clone();
-                self.reject(task.job, Rejection::Refused { why }, at, out);
-                return;
-            }
-            Refusal::CannotStart { why, .. } if task.attempt.0 >= ATTEMPTS_MAX => {
-                let why = format!("{ATTEMPTS_MAX} attempts could not be started, the last: {why}");
-                self.reject(task.job, Rejection::Refused { why }, at, out);
-                return;
-            }
-            // So would every other node.
-            Refusal::MayNotSubmit => {
-                let why = "this node may not submit: it needs a ticket with the role `submit`";
-                self.reject(task.job, Rejection::Refused { why: why.into() }, at, out);
-                return;
-            }
-            // The node has seen this attempt: it may be alive there.
-            Refusal::OldAttempt { .. } => {
-                entry.doubt = true;
-                self.attach(task.job, now, out);
-                return;
-            }
-            // Leased and given back: this attempt is over for good.
-            Refusal::CannotStart { .. } => {
-                entry.record.task.attempt = task.attempt.next();
-            }
-            _ => {}
-        }
-        if entry.refused.len() >= REFUSED_MAX {
-            entry.refused.remove(0);
-        }
-        entry.refused.push((grant, refusal));
-        let tries = entry.tries;
-        entry.tries = entry.tries.saturating_add(1);
-        self.wait_again(task.job, tries, now, out);
-    }
-
-    /// Back to waiting: asks at once after the first failure, later after the others.
-    fn wait_again(&mut self, job: JobId, tries: u32, now: Instant, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        entry.record.state = JobState::Waiting { reason: WaitReason::NoController };
-        out.push(Effect::Store(Box::new(entry.record.clone())));
-        out.push(Effect::Changed(job));
-        if tries == 0 {
-            self.ask(job, now, out);
-        } else {
-            self.set_due(job, Some(now + growing(REFUSED_FIRST, tries, ASK_AGAIN)));
-        }
-    }
-
-    /// Whether a task is known to run, or was offered without an answer.
-    fn may_be_alive(&self, task: TaskId) -> bool {
-        self.jobs.get(&task.job).is_some_and(|entry| {
-            let runs = matches!(entry.record.state, JobState::Running { .. });
-            entry.record.task == task && (runs || entry.doubt)
-        })
-    }
-
-    fn on_stream_lost(&mut self, task: TaskId, now: Instant, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.entry(task) else { return };
-        match &mut entry.record.state {
-            JobState::Running { connected, .. } => {
-                if std::mem::replace(connected, false) {
-                    entry.tries = 0;
-                    out.push(Effect::Changed(task.job));
-                }
-            }
-            JobState::Starting { .. } => entry.doubt = true,
-            _ => return,
-        }
-        let wait = growing(ATTACH_FIRST, entry.tries, ATTACH_LONGEST);
-        self.set_due(task.job, Some(now + wait));
-    }
-
-    fn on_unknown(&mut self, task: TaskId, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.entry(task) else { return };
-        match &entry.record.state {
-            JobState::Starting { .. } if entry.record.cancelled => {
-                self.reject(task.job, Rejection::Cancelled, at, out);
-            }
-            JobState::Starting { .. } => {
-                // Never accepted. The next attempt has another number, so that an offer still on
-                // its way is refused as an old one.
-                entry.record.task.attempt = task.attempt.next();
-                entry.tries = 0;
-                self.wait_again(task.job, 0, now, out);
-            }
-            JobState::Running { .. } => {
-                let why = "its node has lost all trace of it".to_owned();
-                self.on_ended(task, Outcome::Lost { why }, at, out);
-            }
-            _ => {}
-        }
-    }
-
-    fn on_ended(&mut self, task: TaskId, outcome: Outcome, at: WallTime, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.entry(task) else { return };
-        let place = match &entry.record.state {
-            JobState::Starting { grant } => Place::of(grant),
-            JobState::Running { place, .. } => place.clone(),
-            // Told again: the acknowledgement was lost.
-            JobState::Ended { .. } => {
-                out.push(Effect::Acknowledge { task });
-                return;
-            }
-            _ => return,
-        };
-        self.end(task.job, JobState::Ended { outcome, place: Some(place), at }, out);
-    }
-
-    fn reject(&mut self, job: JobId, why: Rejection, at: WallTime, out: &mut Outbox<Effect>) {
-        self.end(job, JobState::Rejected { why, at }, out);
-    }
-
-    fn end(&mut self, job: JobId, state: JobState, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        debug_assert!(!is_ended(&entry.record.state), "a job ends once");
-        entry.record.state = state;
-        entry.refused = Vec::new();
-        out.push(Effect::Store(Box::new(entry.record.clone())));
-        out.push(Effect::Changed(job));
-        self.set_due(job, None);
-        self.ended.push_back(job);
-        self.forget_oldest(out);
-    }
-
-    fn forget_oldest(&mut self, out: &mut Outbox<Effect>) {
-        while self.ended.len() > ENDED_MAX {
-            let Some(job) = self.ended.pop_front() else { return };
-            self.jobs.remove(&job);
-            out.push(Effect::Forget(job));
-        }
-    }
-
-    fn on_stored(&mut self, job: JobId, out: &mut Outbox<Effect>) {
-        if let Some(entry) = self.jobs.get(&job)
-            && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
-        {
-            out.push(Effect::Acknowledge { task: entry.record.task });
         }
     }
 

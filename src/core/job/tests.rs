@@ -245,6 +245,17 @@ fn a_recalled_running_job_goes_back_to_its_node() {
     assert_eq!(effects, [Effect::Attach { task: task(1), node: node(NODE) }]);
 }
 
+#[test]
+fn an_attempt_that_its_node_has_seen_is_followed_even_if_cancelled() {
+    let mut home = Home::with_job();
+    home.hear(Message::Granted(grant(1)));
+    home.handle(Input::Cancel { job: JobId::from_bits(7), now: false });
+    let refusal = Refusal::OldAttempt { latest: Attempt(1) };
+    let effects = home.handle(Input::Refused { task: task(1), refusal });
+    assert_eq!(attaches(&effects), 1);
+    assert!(matches!(home.state(), JobState::Starting { .. }));
+}
+
 fn any_input() -> impl Strategy<Value = Input> {
     let attempt = 1u64..3;
     prop_oneof![

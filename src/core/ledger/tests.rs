@@ -160,6 +160,30 @@ fn an_adopted_lease_holds_its_gpu_before_and_after_the_inventory() {
 }
 
 #[test]
+fn a_gpu_of_two_adopted_leases_is_free_when_both_have_ended() {
+    let mut ledger = ledger();
+    for (job, seq) in [(91, 1), (92, 2)] {
+        let record = LeaseRecord {
+            task: task(job),
+            gpus: vec![(GpuUuid("a".into()), LeaseSeq(seq))],
+            home: node(2),
+            owner: "o".into(),
+            name: "n".into(),
+            since: WallTime(1),
+        };
+        handle(&mut ledger, Input::Adopt(record));
+    }
+    let lease = |ledger: &Ledger| {
+        let gpus = ledger.gpus();
+        gpus.iter().find(|gpu| gpu.uuid.0 == "a").and_then(|gpu| gpu.lease.clone())
+    };
+    handle(&mut ledger, Input::Gone { task: task(91) });
+    assert_eq!(lease(&ledger).map(|lease| lease.job), Some(JobId::from_bits(92)));
+    handle(&mut ledger, Input::Gone { task: task(92) });
+    assert_eq!(lease(&ledger), None);
+}
+
+#[test]
 fn a_gpu_that_vanishes_under_a_task_is_broken_and_then_not_shown() {
     let mut ledger = ledger();
     refusal(&mut ledger, offer(grant(1, &[("a", 0)])));

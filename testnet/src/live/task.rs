@@ -67,7 +67,12 @@ impl Counter {
     /// # Errors
     /// If `/proc` cannot be read.
     pub async fn runs_on(&self) -> Result<bool> {
-        Ok(tokio::fs::try_exists(format!("/proc/{}", self.pid)).await?)
+        match tokio::fs::read_to_string(format!("/proc/{}/stat", self.pid)).await {
+            // A zombie has run; nobody has asked how it ended.
+            Ok(stat) => Ok(!stat.contains(") Z ")),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// Ends the task as a user does, with Ctrl-C, and waits until `gpuvine run` has ended.

@@ -1,0 +1,223 @@
+//! What the node says of a task: that it runs, refuses, is lost, has ended.
+
+use super::{
+    ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, REFUSED_FIRST,
+    growing, is_ended,
+};
+use crate::core::control::{Message, REFUSED_MAX};
+use crate::core::grant::Refusal;
+use crate::core::id::JobId;
+use crate::core::job::{JobState, Place, Rejection};
+use crate::core::outbox::Outbox;
+use crate::core::request::WaitReason;
+use crate::core::task::{Outcome, TaskId};
+use crate::core::time::{Instant, WallTime};
+
+impl Jobs {
+    pub(super) fn on_running(
+        &mut self,
+        task: TaskId,
+        since: WallTime,
+        fresh: bool,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.entry(task) else { return };
+        let place = match &entry.record.state {
+            JobState::Starting { grant } => Place::of(grant),
+            JobState::Running { place, .. } => place.clone(),
+            _ => return,
+        };
+        entry.record.state = JobState::Running { place, since, connected: true };
+        entry.tries = 0;
+        entry.refused.clear();
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(task.job));
+        if entry.record.cancelled && !fresh {
+            out.push(Effect::Stop { task, now: false });
+        }
+        self.set_due(task.job, None);
+    }
+
+    pub(super) fn on_refused(
+        &mut self,
+        task: TaskId,
+        refusal: Refusal,
+        now: Instant,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.entry(task) else { return };
+        let JobState::Starting { grant } = &entry.record.state else { return };
+        let grant = grant.clone();
+        // The node has seen this attempt: it may be alive there, cancelled or not.
+        if matches!(refusal, Refusal::OldAttempt { .. }) {
+            entry.doubt = true;
+            self.attach(task.job, now, out);
+            return;
+        }
+        if entry.record.cancelled {
+            out.push(Effect::Control(Message::Withdraw { task }));
+            self.reject(task.job, Rejection::Cancelled, at, out);
+            return;
+        }
+        match &refusal {
+            Refusal::CannotStart { why, elsewhere: false } => {
+                let why = why.clone();
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+                return;
+            }
+            Refusal::CannotStart { why, .. } if task.attempt.0 >= ATTEMPTS_MAX => {
+                let why = format!("{ATTEMPTS_MAX} attempts could not be started, the last: {why}");
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+                return;
+            }
+            // So would every other node.
+            Refusal::MayNotSubmit => {
+                let why = "this node may not submit: it needs a ticket with the role `submit`";
+                self.reject(task.job, Rejection::Refused { why: why.into() }, at, out);
+                return;
+            }
+            // Leased and given back: this attempt is over for good.
+            Refusal::CannotStart { .. } => {
+                entry.record.task.attempt = task.attempt.next();
+            }
+            _ => {}
+        }
+        if entry.refused.len() >= REFUSED_MAX {
+            entry.refused.remove(0);
+        }
+        entry.refused.push((grant, refusal));
+        let tries = entry.tries;
+        entry.tries = entry.tries.saturating_add(1);
+        self.wait_again(task.job, tries, now, out);
+    }
+
+    /// Back to waiting: asks at once after the first failure, later after the others.
+    pub(super) fn wait_again(
+        &mut self,
+        job: JobId,
+        tries: u32,
+        now: Instant,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        entry.record.state = JobState::Waiting { reason: WaitReason::NoController };
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(job));
+        if tries == 0 {
+            self.ask(job, now, out);
+        } else {
+            self.set_due(job, Some(now + growing(REFUSED_FIRST, tries, ASK_AGAIN)));
+        }
+    }
+
+    /// Whether a task is known to run, or was offered without an answer.
+    pub(super) fn may_be_alive(&self, task: TaskId) -> bool {
+        self.jobs.get(&task.job).is_some_and(|entry| {
+            let runs = matches!(entry.record.state, JobState::Running { .. });
+            entry.record.task == task && (runs || entry.doubt)
+        })
+    }
+
+    pub(super) fn on_stream_lost(&mut self, task: TaskId, now: Instant, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.entry(task) else { return };
+        match &mut entry.record.state {
+            JobState::Running { connected, .. } => {
+                if std::mem::replace(connected, false) {
+                    entry.tries = 0;
+                    out.push(Effect::Changed(task.job));
+                }
+            }
+            JobState::Starting { .. } => entry.doubt = true,
+            _ => return,
+        }
+        let wait = growing(ATTACH_FIRST, entry.tries, ATTACH_LONGEST);
+        self.set_due(task.job, Some(now + wait));
+    }
+
+    pub(super) fn on_unknown(
+        &mut self,
+        task: TaskId,
+        now: Instant,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.entry(task) else { return };
+        match &entry.record.state {
+            JobState::Starting { .. } if entry.record.cancelled => {
+                self.reject(task.job, Rejection::Cancelled, at, out);
+            }
+            JobState::Starting { .. } => {
+                // Never accepted. The next attempt has another number, so that an offer still on
+                // its way is refused as an old one.
+                entry.record.task.attempt = task.attempt.next();
+                entry.tries = 0;
+                self.wait_again(task.job, 0, now, out);
+            }
+            JobState::Running { .. } => {
+                let why = "its node has lost all trace of it".to_owned();
+                self.on_ended(task, Outcome::Lost { why }, at, out);
+            }
+            _ => {}
+        }
+    }
+
+    pub(super) fn on_ended(
+        &mut self,
+        task: TaskId,
+        outcome: Outcome,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.entry(task) else { return };
+        let place = match &entry.record.state {
+            JobState::Starting { grant } => Place::of(grant),
+            JobState::Running { place, .. } => place.clone(),
+            // Told again: the acknowledgement was lost.
+            JobState::Ended { .. } => {
+                out.push(Effect::Acknowledge { task });
+                return;
+            }
+            _ => return,
+        };
+        self.end(task.job, JobState::Ended { outcome, place: Some(place), at }, out);
+    }
+
+    pub(super) fn reject(
+        &mut self,
+        job: JobId,
+        why: Rejection,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        self.end(job, JobState::Rejected { why, at }, out);
+    }
+
+    pub(super) fn end(&mut self, job: JobId, state: JobState, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        debug_assert!(!is_ended(&entry.record.state), "a job ends once");
+        entry.record.state = state;
+        entry.refused = Vec::new();
+        out.push(Effect::Store(Box::new(entry.record.clone())));
+        out.push(Effect::Changed(job));
+        self.set_due(job, None);
+        self.ended.push_back(job);
+        self.forget_oldest(out);
+    }
+
+    pub(super) fn forget_oldest(&mut self, out: &mut Outbox<Effect>) {
+        while self.ended.len() > ENDED_MAX {
+            let Some(job) = self.ended.pop_front() else { return };
+            self.jobs.remove(&job);
+            out.push(Effect::Forget(job));
+        }
+    }
+
+    pub(super) fn on_stored(&mut self, job: JobId, out: &mut Outbox<Effect>) {
+        if let Some(entry) = self.jobs.get(&job)
+            && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
+        {
+            out.push(Effect::Acknowledge { task: entry.record.task });
+        }
+    }
+}
