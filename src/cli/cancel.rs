@@ -32,7 +32,7 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
         }
     }
     // Programs get one value: the failure, or all that was done.
-    if !views.is_empty() && !(printer.json() && failed.is_some()) {
+    if !(views.is_empty() || printer.json() && failed.is_some()) {
         printer.value(&views, |views| {
             let line = |job: &JobView| format!("{} {}", job.id, job.state);
             views.iter().map(line).collect::<Vec<_>>().join("\n")

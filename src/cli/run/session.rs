@@ -1,5 +1,7 @@
 //! Watching one job: its output, the user's input, Ctrl-C, and a daemon that goes and comes back.
 
+use std::cell::Cell;
+
 use bytes::Bytes;
 use tokio::sync::mpsc;
 
@@ -29,6 +31,8 @@ pub(super) struct Session<'a> {
     quiet: bool,
     signals: Signals,
     input: Option<mpsc::Receiver<Bytes>>,
+    /// Whether nothing of standard input is left to be sent, or could be.
+    input_done: bool,
     job: Option<JobView>,
     /// Output passed on so far.
     stdout: u64,
@@ -59,6 +63,7 @@ impl<'a> Session<'a> {
             quiet,
             signals: Signals::new()?,
             input: None,
+            input_done: true,
             job: None,
             stdout: 0,
             stderr: 0,
@@ -72,6 +77,7 @@ impl<'a> Session<'a> {
     pub(super) async fn run(mut self, submit: &Submit) -> Result<Exit, Failure> {
         let mut stream = self.client.run(submit).await?;
         self.input = submit.stdin.then(stdin);
+        self.input_done = !submit.stdin;
         loop {
             match self.watch(stream).await? {
                 End::Done(exit) => return Ok(exit),
@@ -93,13 +99,18 @@ impl<'a> Session<'a> {
             }
         };
         let mut input = self.input.take();
+        let input_done = &Cell::new(self.input_done);
         let mut writer = Some(writer);
         let write = async move {
             while let (Some(source), Some(writer)) = (&mut input, &mut writer) {
                 let bytes = source.recv().await;
                 let frame = bytes.map_or(Frame::StdinEof, Frame::Stdin);
                 // If the stream is broken, reading says so too.
-                if attach::write(writer, &frame).await.is_err() || frame == Frame::StdinEof {
+                if attach::write(writer, &frame).await.is_err() {
+                    break;
+                }
+                if frame == Frame::StdinEof {
+                    input_done.set(true);
                     break;
                 }
             }
@@ -127,7 +138,10 @@ impl<'a> Session<'a> {
                     continue;
                 }
             };
-            let Some(frame) = frame else { return Ok(End::Lost) };
+            let Some(frame) = frame else {
+                self.input_done = input_done.get();
+                return Ok(End::Lost);
+            };
             if let Some(exit) = self.on_frame(frame)? {
                 return Ok(End::Done(exit));
             }
@@ -256,6 +270,11 @@ impl<'a> Session<'a> {
             match self.client.attach(&job, self.stdout, self.stderr).await {
                 Ok(stream) => {
                     self.printer.say("the daemon is back");
+                    // Its input has ended with the first stream; a result of half an input must
+                    // not look like a result.
+                    if !std::mem::replace(&mut self.input_done, true) {
+                        self.printer.say("the task's standard input was cut off: it gets no more");
+                    }
                     return Ok(stream);
                 }
                 Err(error @ ClientError::Api(_)) => return Err(error.into()),
