@@ -132,7 +132,8 @@ pub struct GpuView {
     pub memory_free_bytes: u64,
     /// How busy it is, in percent.
     pub utilization: Option<u8>,
-    /// `free`, `starting`, `leased`, `draining`, `broken`, `quarantined`, `closed` or `unreachable`.
+    /// `free`, `starting`, `leased`, `draining`, `broken`, `quarantined`, `closed` or
+    /// `unreachable`.
     pub state: String,
     /// The job that has it.
     pub job: Option<String>,

@@ -1,10 +1,10 @@
 //! Who belongs to a mesh: tickets, tokens, endorsements.
 //!
 //! A mesh is founded by a key pair; its id is the public key. [`MeshKey::mint`] makes a capability
-//! token (a Biscuit, <https://www.biscuitsec.org>) with roles and an expiry; [`Ticket`] is the token
-//! with addresses to dial, as one word to paste. A joiner appends a block that binds the token to
-//! its own node id: offline, and for ever, for nothing appended later can widen a Biscuit. What it
-//! then presents on every connection is its [`Credential`].
+//! token (a Biscuit, <https://www.biscuitsec.org>) with roles and an expiry; [`Ticket`] is the
+//! token with addresses to dial, as one word to paste. A joiner appends a block that binds the
+//! token to its own node id: offline, and for ever, for nothing appended later can widen a Biscuit.
+//! What it then presents on every connection is its [`Credential`].
 //!
 //! A ticket expires soon, a membership does not: the first member that admits a joiner signs an
 //! [`Endorsement`], "I saw this bound token when it was valid", and from then on the token is

@@ -80,7 +80,8 @@ pub enum Event {
     },
     /// Something came by gossip.
     Gossiped(Gossip),
-    /// A link is open: messages can be sent. May come again for the same peer when it has come back.
+    /// A link is open: messages can be sent. May come again for the same peer when it has come
+    /// back.
     Linked {
         /// Who.
         peer: NodeId,

@@ -2,6 +2,8 @@
 //!
 //! Rules that clippy can hold are held there (`Cargo.toml`, `.clippy.toml`); these are the others.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -76,11 +78,23 @@ fn lines_with(source: &Source, words: &[&str]) -> Vec<usize> {
 
 /// What each part of the crate may not name.
 const WALLS: [(&str, &[&str]); 11] = [
-    ("src/core", &["api", "auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store", "wire"]),
-    ("src/wire", &["api", "auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store"]),
+    (
+        "src/core",
+        &["api", "auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store", "wire"],
+    ),
+    (
+        "src/wire",
+        &["api", "auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store"],
+    ),
     ("src/auth", &["api", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store"]),
-    ("src/api", &["auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store", "wire"]),
-    ("src/config", &["api", "auth", "cli", "clock", "daemon", "gpu", "net", "run", "store", "wire"]),
+    (
+        "src/api",
+        &["auth", "cli", "clock", "config", "daemon", "gpu", "net", "run", "store", "wire"],
+    ),
+    (
+        "src/config",
+        &["api", "auth", "cli", "clock", "daemon", "gpu", "net", "run", "store", "wire"],
+    ),
     ("src/gpu", &["api", "auth", "cli", "config", "daemon", "net", "run", "store"]),
     ("src/net", &["api", "cli", "config", "daemon", "gpu", "run", "store"]),
     ("src/run", &["api", "cli", "config", "daemon", "gpu", "net", "store"]),
@@ -121,8 +135,19 @@ fn impure(source: &Source) -> Vec<usize> {
     lines_with(
         source,
         &[
-            "tokio", "libp2p", "std::net", "std::fs", "std::thread", "std::env", "std::process",
-            "std::time::Instant", "SystemTime", "HashMap", "HashSet", "rand::rng",
+            "tokio",
+            "libp2p",
+            "std::net",
+            "std::fs",
+            "std::thread",
+            "std::env",
+            "std::process",
+            "std::time::Instant",
+            "SystemTime",
+            "HashMap",
+            "HashSet",
+            "rand::rng(",
+            "thread_rng",
         ],
     )
 }
@@ -154,15 +179,18 @@ fn every_file_says_what_it_is_for() {
 
 #[test]
 fn rooms_are_small() {
-    enforce("logic files have 550 lines at most, test files 800, main.rs and lib.rs 100", |source| {
-        let top = source.path == "src/main.rs" || source.path == "src/lib.rs";
-        let (lines, most) = match (top, source.is_test()) {
-            (true, _) => (source.text.lines().count(), 100),
-            (_, true) => (source.text.lines().count(), 800),
-            _ => (source.logic(), 550),
-        };
-        if lines > most { vec![lines] } else { Vec::new() }
-    });
+    enforce(
+        "logic files have 550 lines at most, test files 800, main.rs and lib.rs 100",
+        |source| {
+            let top = source.path == "src/main.rs" || source.path == "src/lib.rs";
+            let (lines, most) = match (top, source.is_test()) {
+                (true, _) => (source.text.lines().count(), 100),
+                (_, true) => (source.text.lines().count(), 800),
+                _ => (source.logic(), 550),
+            };
+            if lines > most { vec![lines] } else { Vec::new() }
+        },
+    );
 }
 
 #[test]
@@ -183,8 +211,9 @@ fn nothing_is_left_to_be_done() {
     });
     enforce("what is to be done is an issue, not a comment", |source| {
         let hits = |line: &str| words.iter().any(|word| line.contains(word.as_str()));
+        let here = source.path == "tests/tidy.rs";
         let lines = (1..).zip(source.text.lines());
-        lines.filter(|(_, line)| hits(line)).map(|(number, _)| number).collect()
+        lines.filter(|(_, line)| hits(line) && !here).map(|(number, _)| number).collect()
     });
 }
 

@@ -1,7 +1,7 @@
 //! The attached stream: what a watching user's command line and its daemon say to each other.
 //!
-//! It follows an HTTP upgrade to [`UPGRADE`]. Each frame is one kind byte, four bytes of length, big
-//! endian, and as many bytes. Flow control is the socket's: who does not read is not sent more.
+//! It follows an HTTP upgrade to [`UPGRADE`]. Each frame is one kind byte, four bytes of length,
+//! big endian, and as many bytes. Flow control is the socket's: who does not read is not sent more.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};

@@ -77,7 +77,7 @@ pub enum AuthError {
     ChainTooLong,
     /// The endorser is not a member that may admit others.
     #[error("the member that admitted it is not recognized")]
-    Endorser(#[source] Box<AuthError>),
+    Endorser(#[source] Box<Self>),
     /// The endorser may not admit others.
     #[error("the member that admitted it may not admit others")]
     EndorserRole,

@@ -32,10 +32,8 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
     let mut stream = client.logs(&args.job, which, args.follow).await?;
     while let Some(frame) = attach::read(&mut stream).await? {
         match frame {
-            Frame::Stdout(bytes) => {
-                if write(std::io::stdout().lock(), &bytes)? {
-                    return Ok(Exit::Done);
-                }
+            Frame::Stdout(bytes) if write(std::io::stdout().lock(), &bytes)? => {
+                return Ok(Exit::Done);
             }
             Frame::Stderr(bytes) => {
                 write(std::io::stderr().lock(), &bytes)?;

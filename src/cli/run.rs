@@ -3,7 +3,7 @@
 mod input;
 mod session;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 
 use data_encoding::BASE64;
@@ -69,7 +69,7 @@ fn submit(args: Args) -> Result<Submit, Failure> {
     });
     let mut env = Vec::new();
     for variable in args.env {
-        let (name, value) = variable_of(variable)?;
+        let (name, value) = variable_of(&variable)?;
         env.push((encode(&name), encode(&value)));
     }
     Ok(Submit {
@@ -86,11 +86,11 @@ fn submit(args: Args) -> Result<Submit, Failure> {
 }
 
 /// `NAME=VALUE`, or `NAME` as it is set here.
-fn variable_of(variable: OsString) -> Result<(Vec<u8>, Vec<u8>), Failure> {
-    let bytes = variable.clone().into_vec();
+fn variable_of(variable: &OsStr) -> Result<(Vec<u8>, Vec<u8>), Failure> {
+    let bytes = variable.as_bytes().to_vec();
     let (name, value) = match bytes.iter().position(|byte| *byte == b'=') {
         Some(at) => (bytes[..at].to_vec(), bytes[at + 1..].to_vec()),
-        None => match std::env::var_os(&variable) {
+        None => match std::env::var_os(variable) {
             Some(value) => (bytes, value.into_vec()),
             None => {
                 let name = variable.to_string_lossy().into_owned();

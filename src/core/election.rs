@@ -1,10 +1,11 @@
 //! Decides who is controller.
 //!
-//! Every node can see who is alive, so no votes are counted. The best-placed living node (operator's
-//! priority, then longest in the mesh, then id) claims the next term when there is no living
-//! controller, after a delay that grows with its rank; everyone follows the highest reign, (term,
-//! id), that they have heard of. Two halves of a split mesh each have a controller; on healing the
-//! higher claim wins. That is enough, for a term is not the fence: each node's ledger is.
+//! Every node can see who is alive, so no votes are counted. The best-placed living node
+//! (operator's priority, then longest in the mesh, then id) claims the next term when there is no
+//! living controller, after a delay that grows with its rank; everyone follows the highest reign,
+//! (term, id), that they have heard of. Two halves of a split mesh each have a controller; on
+//! healing the higher claim wins. That is enough, for a term is not the fence: each node's ledger
+//! is.
 //!
 //! The first few in rank are standbys. Each holds a link to the controller and pings it a few times
 //! a second, so failover does not wait for SWIM. One standby with a bad link deposes nobody: a
@@ -13,7 +14,8 @@
 //! listens first. The highest term is on disk before it is claimed.
 //!
 //! In: who could reign, by rank; links; messages. Out: claims, pings, suspicions.
-//! Always true: the reign that is followed only grows; a claim's term was stored before it was made.
+//! Always true: the reign that is followed only grows; a claim's term was stored before it was
+//! made.
 
 mod machine;
 #[cfg(test)]

@@ -1,10 +1,10 @@
 //! Decides a job's life at its home node.
 //!
-//! A job is asked for until it is granted, offered to the node until that has answered, and followed
-//! until it has ended. The one thing that must never happen is a second living attempt: after an
-//! offer was sent and before its answer came, nothing is known, so the home comes back to that very
-//! node ([`Effect::Attach`]) for as long as it takes, and asks elsewhere only when the node says
-//! that it does not know the task.
+//! A job is asked for until it is granted, offered to the node until that has answered, and
+//! followed until it has ended. The one thing that must never happen is a second living attempt:
+//! after an offer was sent and before its answer came, nothing is known, so the home comes back to
+//! that very node ([`Effect::Attach`]) for as long as it takes, and asks elsewhere only when the
+//! node says that it does not know the task.
 //!
 //! In: users' wishes, the controller's answers, the nodes' answers. Out: asks, offers, records.
 //! Always true: a job has one attempt at a time; one that ended never changes again; an outcome is

@@ -3,8 +3,8 @@
 //! SWIM (Das, Gupta, Motivala 2002) with suspicion, in the crate `foca`. Each member probes one
 //! other at a time, so the load of a member does not grow with the mesh; a silent member is first
 //! suspected and can refute with a higher incarnation. A lost connection is a hint that starts a
-//! probe at once, never a verdict. Gossip alone can miss members (updates stop being retransmitted),
-//! so repair feeds membership too.
+//! probe at once, never a verdict. Gossip alone can miss members (updates stop being
+//! retransmitted), so repair feeds membership too.
 //!
 //! In: datagrams, met and lost peers, states learnt by repair. Out: datagrams, verdicts.
 //! Keeps: foca's member list and its timers, hidden behind one deadline.

@@ -6,7 +6,8 @@
 //! whom it is asked to: the controller, standbys, the peers of its tasks.
 //!
 //! A message for a peer without a link is parked while the peer is dialled. If the dial fails, a
-//! control message travels over another member; a datagram of SWIM is lost, as its protocol expects.
+//! control message travels over another member; a datagram of SWIM is lost, as its protocol
+//! expects.
 //!
 //! In: who exists and where, what is to be sent, what became of dials. Out: dials and messages.
 //! Always true: a peer is dialled again only after a wait that grows; nobody is banned; what is

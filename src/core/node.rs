@@ -205,7 +205,7 @@ impl Node {
         let mut turn = Turn { now, at, out };
         match input {
             Input::Addresses(list) => {
-                self.tell_reporting(reporting::Input::Addresses(list), &mut turn)
+                self.tell_reporting(reporting::Input::Addresses(list), &mut turn);
             }
             Input::Deadline => self.on_deadline(&mut turn),
             Input::DialFailed(node) => self.on_dial_failed(node, &mut turn),
@@ -226,7 +226,7 @@ impl Node {
             }
             Input::Received(from, message) => self.on_received(from, message, &mut turn),
             Input::TermStored(term) => {
-                self.tell_election(election::Input::TermStored(term), &mut turn)
+                self.tell_election(election::Input::TermStored(term), &mut turn);
             }
             Input::Unlinked(node) => self.on_unlinked(node, &mut turn),
         }
@@ -301,7 +301,7 @@ impl Node {
             }
             Message::Relay(relayed) => self.relay(relayed, turn),
             Message::Repair(message) => {
-                self.tell_repair(repair::Input::Received(from, message), turn)
+                self.tell_repair(repair::Input::Received(from, message), turn);
             }
             Message::Swim(bytes) => {
                 self.tell_membership(membership::Input::Datagram(bytes.into_vec()), turn);

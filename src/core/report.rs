@@ -27,7 +27,8 @@ pub struct Report {
     pub labels: BTreeMap<String, String>,
     /// Operator's wish to see this node as controller: higher is better placed.
     pub priority: i32,
-    /// Order of arrival in the mesh: 0 is the founder; lower has been a member for longer. Clock-free.
+    /// Order of arrival in the mesh: 0 is the founder; lower has been a member for longer.
+    /// Clock-free.
     pub seniority: u64,
     /// Whether new tasks are taken.
     pub state: NodeState,

@@ -43,10 +43,10 @@ impl Add<Duration> for Instant {
     }
 }
 
-impl Sub<Instant> for Instant {
+impl Sub for Instant {
     type Output = Duration;
 
-    fn sub(self, earlier: Instant) -> Duration {
+    fn sub(self, earlier: Self) -> Duration {
         self.since(earlier)
     }
 }

@@ -43,8 +43,8 @@ impl Launcher {
         let record = lease.record.clone();
         let task = record.task;
         self.table.begin(task);
-        let hosted = match self.tasks.start(self.spec(lease, offer)).await {
-            Ok(started) => Ok(self.host(record, started)),
+        let hosted = match self.tasks.start(self.spec(&lease, offer)).await {
+            Ok(started) => Ok(self.host(&record, started)),
             Err(error) => Err(error),
         };
         match hosted {
@@ -60,7 +60,7 @@ impl Launcher {
         }
     }
 
-    fn spec(&self, lease: Lease, offer: Offer) -> StartSpec {
+    fn spec(&self, lease: &Lease, offer: Offer) -> StartSpec {
         let task = lease.record.task;
         let work = self.tasks.work(task);
         let facts = Facts {
@@ -87,7 +87,7 @@ impl Launcher {
     }
 
     /// Takes up a running task: feeds its input, follows its end.
-    fn host(&self, record: LeaseRecord, task: Task) -> Arc<Hosted> {
+    fn host(&self, record: &LeaseRecord, task: Task) -> Arc<Hosted> {
         let Task { control, mut input, mut events, totals, stdin_received } = task;
         let (ended_in, ended) = watch::channel(None);
         let hosted = Arc::new(Hosted {
@@ -122,6 +122,7 @@ impl Launcher {
                         // The GPU first: whoever hears of the end may want it.
                         inbox.ledger(Input::Gone { task }).await;
                         ended_in.send_replace(Some((outcome, clock::wall())));
+                        tasks.prepare();
                         if let Some(oldest) = table.ended(task) {
                             tasks.forget(oldest);
                         }
@@ -134,6 +135,7 @@ impl Launcher {
 
     /// Finds the tasks of before this start again: those that live keep their leases.
     pub(crate) async fn recover(&self) {
+        self.tasks.prepare();
         for Recovered { task, about, fate } in self.tasks.recover().await {
             let Ok(record) = codec::decode::<LeaseRecord>(&about) else {
                 tracing::warn!(%task, "a task's record cannot be read; it is ended and forgotten");
@@ -147,7 +149,7 @@ impl Launcher {
                 Fate::Alive(alive) => {
                     tracing::info!(%task, "a running task is found again");
                     self.inbox.ledger(Input::Adopt(record.clone())).await;
-                    self.host(record, alive);
+                    self.host(&record, alive);
                 }
                 Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals),
             }

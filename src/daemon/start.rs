@@ -10,7 +10,7 @@ use rand::rngs::ChaCha12Rng;
 use serde::Serialize;
 use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::admission::Judge;
 use super::driver::Driver;
@@ -24,7 +24,7 @@ use super::people;
 use crate::auth::Passport;
 use crate::clock;
 use crate::config::Config;
-use crate::core::id::MeshId;
+use crate::core::id::{MeshId, NodeId};
 use crate::core::job;
 use crate::core::node::{self, Node};
 use crate::core::reporting::Facts;
@@ -34,6 +34,7 @@ use crate::core::{controller, election, ledger};
 use crate::gpu::{Inventory, NoGpus, Nvml, Simulated};
 use crate::net;
 use crate::run::Tasks;
+use crate::store::secret::Secret;
 use crate::store::{Loaded, Store};
 
 /// How often the machine is looked at.
@@ -72,85 +73,39 @@ pub fn run(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
 }
 
 async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
-    let Some(mesh) = found::mesh(&config.paths)? else {
-        bail!(
-            "{} belongs to no mesh yet: found one with `gpuvine init`, or join one with \
-             `gpuvine up --join TICKET`",
-            config.paths.dir.display()
-        );
-    };
-    let mesh: MeshId = mesh.parse()?;
-    let seed = found::seed(&config.paths)?;
-    let key = Key::from_seed(&seed);
-    let (store, loaded) = Store::open(&config.paths.dir)?;
-    let store = Arc::new(store);
-    let credential = loaded.credential.clone().with_context(|| {
-        format!(
-            "the membership in {} is lost: join again with a ticket",
-            config.paths.dir.display()
-        )
-    })?;
-    loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
-    // A member whose ticket has expired before anybody admitted it finds out by being refused.
-    let own = crate::auth::verify(&credential, mesh, key.id(), clock::wall());
-    let may_submit = own.is_ok_and(|member| member.roles.submit);
-    let passport = Passport::new(mesh, key.clone(), credential);
-    let (handle, events) = net::start(net::Config {
-        seed: *seed,
-        mesh,
-        listen: config
-            .listen
-            .iter()
-            .map(|address| {
-                address.parse().with_context(|| {
-                    format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)")
-                })
-            })
-            .collect::<Result<_>>()?,
-        mdns: config.mdns,
-        agent: format!("gpuvine/{}", env!("CARGO_PKG_VERSION")),
-        connections_max: CONNECTIONS_MAX,
-        admission: Arc::new(Judge::new(passport, Arc::clone(&store))),
-    })?;
-    let inventory = inventory(&config.gpus, &key)?;
+    let member = member(&config)?;
+    let me = member.key.id();
     let name = config.name.clone().unwrap_or_else(host_name);
+    let inventory = inventory(&config.gpus, &member.key)?;
+    let (net, events) = network(&config, &member)?;
     let (inbox, requests) = Inbox::new();
-    let table = Table::default();
-    let program = std::env::current_exe().context("cannot find this program's own file")?;
-    let launcher = Arc::new(Launcher {
-        tasks: Tasks::open(config.paths.dir.join("tasks"), program)?,
-        inbox: inbox.clone(),
-        table: table.clone(),
-        me: key.id(),
-        name: name.clone(),
-        account: people::account(),
-        output_max: config.output_max_bytes,
-        grace: config.kill_grace,
-    });
+    let launcher = Arc::new(launcher(&config, me, &name, &inbox)?);
     let host = Host {
         inbox: inbox.clone(),
-        table,
+        table: launcher.table.clone(),
         launcher: Arc::clone(&launcher),
         grace: config.kill_grace,
     };
     let (links_in, links) = watch::channel(Links::default());
     let (changes_in, changes) = watch::channel(1);
-    let streams = Streams { me: key.id(), may_submit, net: handle, host, links };
+    let streams = Streams { me, may_submit: member.may_submit, net, host, links };
     let listener = listen(&config)?;
+    let mesh = member.mesh.to_string();
+    let hands = Hands {
+        streams: streams.clone(),
+        store: member.store,
+        inbox: inbox.clone(),
+        name: name.clone(),
+        homes: BTreeMap::new(),
+        attachments: BTreeMap::new(),
+    };
     let driver = Driver {
-        node: node(&config, &key, &name, &loaded)?,
-        hands: Hands {
-            streams: streams.clone(),
-            store,
-            inbox: inbox.clone(),
-            name: name.clone(),
-            homes: BTreeMap::new(),
-            attachments: BTreeMap::new(),
-        },
+        node: node(&config, &member.key, &name, &member.loaded)?,
+        hands,
         rng: ChaCha12Rng::from_seed(*found::random()?),
-        mesh: mesh.to_string(),
+        mesh: mesh.clone(),
         started: clock::now(),
-        notes: loaded.notes,
+        notes: member.loaded.notes,
         links: links_in,
         changes: changes_in,
         watchers: BTreeMap::new(),
@@ -163,23 +118,89 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     // known before any home can ask for them.
     launcher.recover().await;
     let driver = tokio::spawn(driver.run(events, requests));
-    for record in loaded.jobs {
+    for record in member.loaded.jobs {
         inbox.job(job::Input::Recall(Box::new(record))).await;
     }
     tokio::spawn(look(inventory, inbox.clone()));
-    let router = http::router(inbox.clone(), streams, changes, key.id());
+    let router = http::router(inbox.clone(), streams, changes, me);
     let server = tokio::spawn(http::serve(listener, router));
-    ready(Ready {
-        node: key.id().to_string(),
-        name,
-        mesh: mesh.to_string(),
-        socket: config.paths.socket.display().to_string(),
-    });
+    let socket = config.paths.socket.display().to_string();
+    ready(Ready { node: me.to_string(), name, mesh, socket });
     wait_for_end(&inbox, driver).await?;
     server.abort();
     // Another daemon may have taken the path already; then it is not ours to remove.
     let _ = std::fs::remove_file(&config.paths.socket);
     Ok(())
+}
+
+/// What a node is by its files.
+struct Membership {
+    mesh: MeshId,
+    seed: Secret,
+    key: Key,
+    passport: Passport,
+    may_submit: bool,
+    store: Arc<Store>,
+    loaded: Loaded,
+}
+
+/// Reads who this node is and where it belongs, and begins a new start of it.
+fn member(config: &Config) -> Result<Membership> {
+    let folder = config.paths.dir.display();
+    let Some(mesh) = found::mesh(&config.paths)? else {
+        bail!(
+            "{folder} belongs to no mesh yet: found one with `gpuvine init`, or join one with \
+             `gpuvine up --join TICKET`"
+        );
+    };
+    let mesh: MeshId = mesh.parse()?;
+    let seed = found::seed(&config.paths)?;
+    let key = Key::from_seed(&seed);
+    let (store, loaded) = Store::open(&config.paths.dir)?;
+    let credential = loaded.credential.clone();
+    let credential = credential
+        .with_context(|| format!("the membership in {folder} is lost: join again with a ticket"))?;
+    loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    // A member whose ticket has expired before anybody admitted it finds out by being refused.
+    let own = crate::auth::verify(&credential, mesh, key.id(), clock::wall());
+    let may_submit = own.is_ok_and(|member| member.roles.submit);
+    let passport = Passport::new(mesh, key.clone(), credential);
+    Ok(Membership { mesh, seed, key, passport, may_submit, store: Arc::new(store), loaded })
+}
+
+fn network(
+    config: &Config,
+    member: &Membership,
+) -> Result<(net::Handle, mpsc::Receiver<net::Event>)> {
+    let parse = |address: &String| {
+        let wrong = || format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)");
+        address.parse().with_context(wrong)
+    };
+    let judge = Judge::new(member.passport.clone(), Arc::clone(&member.store));
+    let started = net::start(net::Config {
+        seed: *member.seed,
+        mesh: member.mesh,
+        listen: config.listen.iter().map(parse).collect::<Result<_>>()?,
+        mdns: config.mdns,
+        agent: format!("gpuvine/{}", env!("CARGO_PKG_VERSION")),
+        connections_max: CONNECTIONS_MAX,
+        admission: Arc::new(judge),
+    });
+    Ok(started?)
+}
+
+fn launcher(config: &Config, me: NodeId, name: &str, inbox: &Inbox) -> Result<Launcher> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(Launcher {
+        tasks: Tasks::open(config.paths.dir.join("tasks"), program)?,
+        inbox: inbox.clone(),
+        table: Table::default(),
+        me,
+        name: name.to_owned(),
+        account: people::account(),
+        output_max: config.output_max_bytes,
+        grace: config.kill_grace,
+    })
 }
 
 /// Until the driver ends: because a user said so, or a signal.

@@ -77,7 +77,8 @@ pub(super) fn swarm(
     };
     let settings = swarm::Config::with_tokio_executor()
         .with_idle_connection_timeout(IDLE)
-        // One round trip less for each stream: a peer that does not know the protocol says so later.
+        // One round trip less for each stream: a peer that does not know the protocol says so
+        // later.
         .with_substream_upgrade_protocol_override(Version::V1Lazy);
     Ok(Swarm::new(transport, behaviour, peer, settings))
 }

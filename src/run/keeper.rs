@@ -8,8 +8,9 @@
 mod child;
 mod io;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::ExitCode;
@@ -35,30 +36,32 @@ pub(super) const WRITE_MAX: usize = 64 * 1024;
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs a keeper: `folder` is the task's, standard input the socket of the daemon that started it.
-pub fn keeper_main(arguments: &[OsString]) -> ExitCode {
-    let [folder] = arguments else { return ExitCode::from(2) };
-    match keep(Path::new(folder)) {
+/// Runs a keeper: standard input is the socket of the daemon that started it. Which task it is for
+/// comes over that; the argument only tells people and `ps` whose it is.
+pub fn keeper_main(_: &[OsString]) -> ExitCode {
+    match keep() {
         Ok(()) => ExitCode::SUCCESS,
         // Nobody reads a keeper's standard error; its daemon sees that it is gone.
         Err(_) => ExitCode::FAILURE,
     }
 }
 
-fn keep(folder: &Path) -> std::io::Result<()> {
+fn keep() -> std::io::Result<()> {
     // Not a failure if this is the leader of a session already.
     let _ = rustix::process::setsid();
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
-    std::env::set_current_dir(folder)?;
-    // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
-    let listener = UnixListener::bind("sock")?;
-    listener.set_nonblocking(true)?;
     let signals = signals()?;
     let mut daemon = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
+    // A keeper may be made before there is a task, so that the task need not wait for it. If its
+    // daemon ends first, so does it.
     let ToKeeper::Start(start) = protocol::read(&mut daemon)? else {
         return Err(std::io::ErrorKind::InvalidData.into());
     };
+    std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
+    // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
+    let listener = UnixListener::bind("sock")?;
+    listener.set_nonblocking(true)?;
     save(Path::new("keeper"), &(std::process::id(), boot())).map_err(std::io::Error::other)?;
     let child = match Child::spawn(&start) {
         Ok(child) => child,

@@ -31,6 +31,8 @@ pub(super) enum ToKeeper {
 /// What a keeper starts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Start {
+    /// The task's folder.
+    pub(super) folder: serde_bytes::ByteBuf,
     /// The command; its own variables are in `env` already.
     pub(super) command: Command,
     /// The whole environment.

@@ -2,8 +2,10 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -63,6 +65,8 @@ pub enum Fate {
 pub struct Tasks {
     root: PathBuf,
     program: PathBuf,
+    /// A keeper that waits for its task, so that a task need not wait for its keeper.
+    spare: Arc<Mutex<Option<UnixStream>>>,
 }
 
 impl Tasks {
@@ -74,7 +78,7 @@ impl Tasks {
         if !root.is_dir() {
             make_dir(&root)?;
         }
-        Ok(Self { root, program })
+        Ok(Self { root, program, spare: Arc::default() })
     }
 
     /// The directory in which a task runs unless its user names another.
@@ -90,6 +94,8 @@ impl Tasks {
         let (task, folder) = (spec.task, self.folder(spec.task));
         let started = self.start_in(&folder, spec).await;
         if started.is_err() {
+            // A keeper that died half way may have started something.
+            end_leftovers(task).await;
             self.forget(task);
         }
         started
@@ -100,16 +106,15 @@ impl Tasks {
         make_dir(folder).map_err(StartError::here)?;
         make_dir(&folder.join("work")).map_err(StartError::here)?;
         save(&folder.join("about"), &about).map_err(StartError::here)?;
-        let mut stream = self.spawn_keeper(folder).map_err(StartError::here)?;
         let start = ToKeeper::Start(Box::new(Start {
+            folder: folder.as_os_str().as_bytes().to_vec().into(),
             command: spec.command,
             env: spec.env.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             output_max: spec.output_max,
             grace_ms: u64::try_from(spec.grace.as_millis()).unwrap_or(u64::MAX),
         }));
-        stream.write_all(&frame(&start)).await.map_err(StartError::here)?;
-        let mut received = Vec::new();
-        match next(&mut stream, &mut received).await.map_err(StartError::here)? {
+        let (stream, received, answer) = self.hand_over(&start).await.map_err(StartError::here)?;
+        match answer {
             ToDaemon::Started => {
                 Ok(Task::new(spec.task, folder.to_owned(), stream, received, (0, 0)))
             }
@@ -118,12 +123,43 @@ impl Tasks {
         }
     }
 
-    fn spawn_keeper(&self, folder: &Path) -> io::Result<UnixStream> {
+    /// Gives a task to the spare keeper, or to a new one if that is gone.
+    async fn hand_over(&self, start: &ToKeeper) -> io::Result<(UnixStream, Vec<u8>, ToDaemon)> {
+        let start = frame(start);
+        let mut received = Vec::new();
+        let spare = self.take_spare();
+        if let Some(mut stream) = spare
+            && stream.write_all(&start).await.is_ok()
+            && let Ok(answer) = next(&mut stream, &mut received).await
+        {
+            return Ok((stream, received, answer));
+        }
+        received.clear();
+        let mut stream = self.spawn_keeper()?;
+        stream.write_all(&start).await?;
+        let answer = next(&mut stream, &mut received).await?;
+        Ok((stream, received, answer))
+    }
+
+    fn take_spare(&self) -> Option<UnixStream> {
+        // Nothing under the lock can panic half way.
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// Has a keeper waiting for the next task. A failure is found again when it is needed.
+    pub fn prepare(&self) {
+        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
+        if spare.is_none() {
+            *spare = self.spawn_keeper().ok();
+        }
+    }
+
+    fn spawn_keeper(&self) -> io::Result<UnixStream> {
         let (near, far) = std::os::unix::net::UnixStream::pair()?;
         near.set_nonblocking(true)?;
         let mut keeper = Command::new(&self.program)
             .arg(KEEPER)
-            .arg(folder)
+            .arg(&self.root)
             .env_clear()
             .current_dir("/")
             .stdin(Stdio::from(OwnedFd::from(far)))

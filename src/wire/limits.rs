@@ -16,8 +16,8 @@ pub const ADMIT_MAX: usize = 32 * 1024;
 pub const DEPTH_MAX: usize = 64;
 
 /// Messages of one peer that are handled in a second, and in one burst. More wait in the peer's
-/// own queue: reading stops, and the peer drops what it cannot send. 200 short tasks a second of one
-/// home cost 1,600.
+/// own queue: reading stops, and the peer drops what it cannot send. 200 short tasks a second of
+/// one home cost 1,600.
 pub const LINK_RATE: u32 = 4_000;
 
 /// See [`LINK_RATE`].

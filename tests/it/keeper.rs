@@ -12,11 +12,14 @@ async fn a_killed_keeper_costs_its_task_and_nothing_else() {
     let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
     let alpha = &mesh.nodes[0];
     let counter = Counter::start(alpha, None).await.unwrap();
-    let keeper = belonging(&alpha.dir.join("tasks"))
+    let tasks = alpha.dir.join("tasks");
+    let keeper = belonging(&tasks)
         .into_iter()
         .find(|pid| {
             let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-            command.windows(8).any(|part| part == b"__keeper")
+            let place = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+            // One that waits for its task is not in the task's folder yet.
+            command.windows(8).any(|part| part == b"__keeper") && place.starts_with(&tasks)
         })
         .expect("there is a keeper");
     let keeper = rustix::process::Pid::from_raw(keeper.try_into().unwrap()).unwrap();
@@ -59,6 +62,7 @@ async fn a_hundred_tasks_leave_nothing_open() {
         })
         .await
         .unwrap();
-    assert!(belonging(&alpha.dir.join("tasks")).is_empty());
+    // The keeper that waits for the next task, and nothing else.
+    assert!(belonging(&alpha.dir.join("tasks")).len() <= 1);
     mesh.stop().await.unwrap();
 }

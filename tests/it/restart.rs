@@ -4,8 +4,8 @@ use testnet::live::task::Counter;
 
 use crate::support::mesh;
 
-/// kill -9 of the daemon under a running task: after a restart it has the same id, the task is found
-/// again under its lease, and the output goes on where it stopped.
+/// kill -9 of the daemon under a running task: after a restart it has the same id, the task is
+/// found again under its lease, and the output goes on where it stopped.
 #[tokio::test]
 async fn the_daemon_under_a_task_is_killed_and_finds_it_again() {
     let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;

@@ -6,7 +6,8 @@ use testnet::live::task::Counter;
 
 use crate::support::{code, gpuvine, mesh, text};
 
-/// When no GPU fits now, requests wait in order, `jobs` says why, and a freed GPU goes to the first.
+/// When no GPU fits now, requests wait in order, `jobs` says why, and a freed GPU goes to the
+/// first.
 #[tokio::test]
 async fn requests_wait_in_order_and_say_why() {
     let mesh = mesh(&[("alpha", "sim:1xA100-80G"), ("beta", "none")]).await;

@@ -216,7 +216,8 @@ enum Step {
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
-        4 => (0u64..6, 0usize..3, 0u64..4).prop_map(|(job, gpu, seq)| Step::Offer { job, gpu, seq }),
+        4 => (0u64..6, 0usize..3, 0u64..4)
+            .prop_map(|(job, gpu, seq)| Step::Offer { job, gpu, seq }),
         2 => (0u64..6).prop_map(Step::Gone),
         1 => (0u64..6).prop_map(Step::Ended),
         1 => (0u64..6).prop_map(Step::Stuck),

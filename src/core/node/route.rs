@@ -253,12 +253,12 @@ impl Node {
         self.jobs.handle(input, turn.now, turn.at, &mut effects);
         for effect in effects.drain() {
             match effect {
-                job::Effect::Control(message) => self.to_controller(message, turn),
+                job::Effect::Control(message) => self.tell_the_controller(message, turn),
                 job::Effect::Present(asks) => {
                     let Some(reign) = self.election.reign() else { continue };
                     let report = self.reporting.signed().clone();
                     let present = control::Message::Present { term: reign.term, report, asks };
-                    self.to_controller(present, turn);
+                    self.tell_the_controller(present, turn);
                 }
                 // In a large mesh there may be no link yet; the stream waits for one.
                 job::Effect::Attach { task, node } => {
@@ -283,7 +283,7 @@ impl Node {
         }
     }
 
-    fn to_controller(&mut self, message: control::Message, turn: &mut Turn<'_>) {
+    fn tell_the_controller(&mut self, message: control::Message, turn: &mut Turn<'_>) {
         if let Some(reign) = self.election.reign() {
             self.say(reign.controller, message, turn);
         }
@@ -302,7 +302,7 @@ impl Node {
         match message {
             control::Message::Changed(report) => self.learn(report, turn),
             control::Message::NotController { follows, .. } => {
-                self.on_misdirected(from, follows, turn)
+                self.on_misdirected(from, follows, turn);
             }
             control::Message::Ask(_)
             | control::Message::Present { .. }

@@ -113,7 +113,7 @@ impl Mesh {
             }
             Effect::Ledger(ledger::Effect::Accept { lease, .. }) => {
                 let gpus: Vec<GpuUuid> = lease.gpus.iter().map(|(gpu, _)| gpu.clone()).collect();
-                for (_, (_, held)) in &self.running {
+                for (_, held) in self.running.values() {
                     assert!(!gpus.iter().any(|gpu| held.contains(gpu)), "a GPU is taken twice");
                 }
                 self.running.insert(lease.task, (at, gpus));

@@ -55,7 +55,8 @@ impl Input {
         }
     }
 
-    /// The bytes from `cursor` on that have been read already: what a new stream must be sent again.
+    /// The bytes from `cursor` on that have been read already: what a new stream must be sent
+    /// again.
     pub(super) fn again(&self, cursor: u64) -> Option<Bytes> {
         let mut at = self.taken;
         for piece in &self.pending {

@@ -31,8 +31,8 @@ impl Pump {
         Ok(Self { hosted, outputs, wanted, follow })
     }
 
-    /// Sends what is wanted; with `credit` also how much input was taken. Ends after the task's end,
-    /// or when there is no more and nobody wants to wait.
+    /// Sends what is wanted; with `credit` also how much input was taken. Ends after the task's
+    /// end, or when there is no more and nobody wants to wait.
     pub(super) async fn run(
         mut self,
         writer: &mut Writer,

@@ -56,7 +56,7 @@ impl Child {
         let directory = command
             .chdir
             .as_ref()
-            .map_or(Path::new("work"), |chdir| Path::new(OsStr::from_bytes(chdir)));
+            .map_or_else(|| Path::new("work"), |chdir| Path::new(OsStr::from_bytes(chdir)));
         if !fs::metadata(directory).is_ok_and(|found| found.is_dir()) {
             let why = format!("there is no directory {} on the node", directory.display());
             return Err(SpawnError { why, elsewhere: true });

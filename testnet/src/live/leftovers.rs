@@ -75,7 +75,7 @@ fn belongs(proc: &Path, root: &Path) -> bool {
 /// A process's parent, and whether it is a zombie; `None` if it is gone.
 fn parent(pid: u32) -> Option<(u32, bool)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name stands in parentheses and may contain anything, so the fields are counted from its end.
+    // The name stands in parentheses and may contain anything: fields are counted from its end.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
     let state = fields.next()?;
     Some((fields.next()?.parse().ok()?, state == "Z"))

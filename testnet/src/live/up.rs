@@ -55,7 +55,8 @@ fn instructions(mesh: &Mesh, program: &Program) -> String {
         "\nThe mesh runs until Ctrl-C. In another terminal:\n\n  \
          alias gpuvine='{} {}'\n  \
          gpuvine --dir {root}/n1 gpus\n  \
-         gpuvine --dir {root}/n1 run --gpus 1 -- sh -c 'echo GPU $CUDA_VISIBLE_DEVICES of $GPUVINE_NODE'\n  \
+         gpuvine --dir {root}/n1 run --gpus 1 -- \
+         sh -c 'echo GPU $CUDA_VISIBLE_DEVICES of $GPUVINE_NODE'\n  \
          gpuvine --dir {root}/n1 status\n\n\
          Each node is a folder, n1 to n{}; its log is beside it.",
         program.path.display(),
