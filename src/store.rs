@@ -1,7 +1,7 @@
 //! What survives a restart: an embedded database, a fence, and secret files.
 //!
-//! One thread owns the database and writes in groups: what is asked for while the disk is busy goes
-//! into the next commit, and every commit is flushed before anybody is told. Nobody waits for the
+//! One thread owns the database and writes in groups: what is asked for within a few milliseconds, or
+//! while the disk is busy, goes into one commit, and every commit is flushed before anybody is told. Nobody waits for the
 //! disk on the path of an attached `run`. What must only grow (the number of this start, the
 //! highest term) lies in a small file of its own, so that a damaged database takes no fence with
 //! it.
@@ -13,18 +13,23 @@ pub mod secret;
 mod tests;
 
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::thread::JoinHandle;
-
-use tokio::sync::mpsc;
 
 use self::database::Database;
 use self::fence::Fence;
 use crate::auth::Credential;
+use crate::clock;
 use crate::core::id::{Incarnation, JobId, NodeId, Term};
 use crate::core::job::JobRecord;
+use crate::core::time::Duration;
 
 /// Requests that may wait for the disk.
 const REQUESTS_MAX: usize = 16_384;
+
+/// How long more is waited for before a commit, so that the records of a short job are one. A term
+/// that is to be claimed does not wait.
+const GROUP_WAIT: Duration = Duration::from_millis(10);
 
 /// Requests in one commit.
 const GROUP_MAX: usize = 512;
@@ -112,7 +117,7 @@ type Done = Box<dyn FnOnce() + Send>;
 /// The door to the disk.
 #[derive(Debug)]
 pub struct Store {
-    requests: Option<mpsc::Sender<(Keep, Option<DoneBox>)>>,
+    requests: Option<mpsc::SyncSender<(Keep, Option<DoneBox>)>>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -150,10 +155,10 @@ impl Store {
         fence.save()?;
         loaded.incarnation = fence.incarnation();
         loaded.term = fence.term();
-        let (requests, receiver) = mpsc::channel(REQUESTS_MAX);
+        let (requests, receiver) = mpsc::sync_channel(REQUESTS_MAX);
         let thread = std::thread::Builder::new()
             .name("store".into())
-            .spawn(move || serve(database, fence, receiver))
+            .spawn(move || serve(database, fence, &receiver))
             .map_err(|source| StoreError::File { path: folder.to_owned(), source })?;
         let store = Self { requests: Some(requests), thread: Some(thread) };
         store.keep(Keep::Incarnation(loaded.incarnation), None::<fn()>);
@@ -187,13 +192,16 @@ impl Drop for Store {
 fn serve(
     mut database: Database,
     mut fence: Fence,
-    mut requests: mpsc::Receiver<(Keep, Option<DoneBox>)>,
+    requests: &mpsc::Receiver<(Keep, Option<DoneBox>)>,
 ) {
-    while let Some(first) = requests.blocking_recv() {
+    while let Ok(first) = requests.recv() {
+        let until = clock::now() + GROUP_WAIT;
+        let mut urgent = matches!(first.0, Keep::Term(_));
         let mut group = vec![first];
-        while group.len() < GROUP_MAX
-            && let Ok(next) = requests.try_recv()
-        {
+        while group.len() < GROUP_MAX {
+            let left = if urgent { Duration::ZERO } else { until.since(clock::now()) };
+            let Ok(next) = requests.recv_timeout(left) else { break };
+            urgent |= matches!(next.0, Keep::Term(_));
             group.push(next);
         }
         let (keep, done): (Vec<_>, Vec<_>) = group.into_iter().unzip();
@@ -208,12 +216,20 @@ fn serve(
 }
 
 fn write(database: &mut Database, fence: &mut Fence, keep: Vec<Keep>) -> Result<(), StoreError> {
-    let mut rest = Vec::new();
+    let mut rest: Vec<Keep> = Vec::new();
     let before = (fence.incarnation(), fence.term());
     for keep in keep {
         match keep {
             Keep::Term(term) => fence.raise(Incarnation(0), term),
             Keep::Incarnation(incarnation) => fence.raise(incarnation, Term(0)),
+            // Of a job's records in one group only the last is of any use.
+            Keep::Job(record) => {
+                let same = |kept: &mut Keep| matches!(kept, Keep::Job(other) if other.spec.id == record.spec.id);
+                match rest.iter_mut().find_map(|kept| same(kept).then_some(kept)) {
+                    Some(kept) => *kept = Keep::Job(record),
+                    None => rest.push(Keep::Job(record)),
+                }
+            }
             other => rest.push(other),
         }
     }

@@ -96,11 +96,10 @@ impl Printer {
         for row in rows {
             table.add_row(row.iter().map(|cell| clean(cell)));
         }
-        if let Some(first) = table.column_mut(0) {
-            first.set_padding((0, 1));
-        }
         let text = table.trim_fmt();
-        let trimmed: Vec<&str> = text.lines().map(|line| line.trim_end()).collect();
+        // Columns stand one blank apart on both sides; the first needs none.
+        let flush = |line: &'_ str| line.strip_prefix(' ').unwrap_or(line).trim_end().to_owned();
+        let trimmed: Vec<String> = text.lines().map(flush).collect();
         match (self.color, trimmed.split_first()) {
             (true, Some((head, rest))) => format!("\x1b[1m{head}\x1b[0m\n{}", rest.join("\n")),
             _ => trimmed.join("\n"),

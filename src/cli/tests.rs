@@ -98,6 +98,7 @@ fn jobs_are_listed_with_their_reasons() {
     let jobs: Vec<JobView> = fixture(include_str!("golden/jobs.json"));
     let printed = jobs::table(&jobs, NOW, &printer(Color::Never));
     assert_golden(&printed, include_str!("golden/jobs.txt"));
+    assert_eq!(jobs::table(&[], NOW, &printer(Color::Never)), "no jobs");
 }
 
 #[test]

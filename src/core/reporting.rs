@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use super::id::{Incarnation, NodeId, Version};
 use super::outbox::Outbox;
-use super::report::{Gpu, LeaseView, NodeState, Report};
+use super::report::{Gpu, LeaseState, LeaseView, NodeState, Report};
 use super::signed::{Key, Signed};
 use super::time::{Duration, Instant};
 
@@ -75,6 +75,9 @@ pub struct Reporting {
     key: Key,
     report: Report,
     signed: Signed<Report>,
+    /// What is to be said of leases when there is more to say, or when it is time: how far they
+    /// are, which changes nothing for anybody's decisions.
+    pending: Option<(Vec<Gpu>, Vec<LeaseView>)>,
     /// When the last was gossiped, and whether there is news since.
     gossiped: Option<Instant>,
     news: bool,
@@ -102,7 +105,7 @@ impl Reporting {
             gpuless_tasks: Vec::new(),
         };
         let signed = key.sign(report.clone());
-        Self { key, report, signed, gossiped: None, news: true }
+        Self { key, report, signed, pending: None, gossiped: None, news: true }
     }
 
     /// When it next wants [`Input::Deadline`].
@@ -122,7 +125,20 @@ impl Reporting {
 
     /// Handles one input.
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
+        let due = self.gossiped.is_none_or(|at| now.since(at) >= GOSSIP_EVERY);
+        let input = match input {
+            Input::Leases(gpus, gpuless) if !due && self.only_progress(&gpus, &gpuless) => {
+                self.pending = Some((gpus, gpuless));
+                self.news = true;
+                return;
+            }
+            other => other,
+        };
         let mut next = self.report.clone();
+        if let Some((gpus, gpuless)) = self.pending.take() {
+            next.gpus = gpus;
+            next.gpuless_tasks = gpuless;
+        }
         match input {
             Input::Addresses(addresses) => next.addresses = addresses,
             Input::Deadline => {}
@@ -148,12 +164,26 @@ impl Reporting {
             self.news = true;
             out.push(Effect::Changed(self.signed.clone()));
         }
-        let due = self.gossiped.is_none_or(|at| now.since(at) >= GOSSIP_EVERY);
         if self.news && due {
             self.news = false;
             self.gossiped = Some(now);
             out.push(Effect::Gossip(self.signed.clone()));
         }
+    }
+
+    /// Whether these leases differ from the report's only in how far they are.
+    fn only_progress(&self, gpus: &[Gpu], gpuless: &[LeaseView]) -> bool {
+        let at = LeaseState::Starting;
+        let plain = |gpu: &Gpu| {
+            let lease = gpu.lease.clone().map(|lease| LeaseView { state: at, ..lease });
+            Gpu { lease, ..gpu.clone() }
+        };
+        let same_gpus = gpus.len() == self.report.gpus.len()
+            && gpus.iter().zip(&self.report.gpus).all(|(new, old)| plain(new) == plain(old));
+        let tasks = |list: &[LeaseView]| -> Vec<LeaseView> {
+            list.iter().cloned().map(|lease| LeaseView { state: at, ..lease }).collect()
+        };
+        same_gpus && tasks(gpuless) == tasks(&self.report.gpuless_tasks)
     }
 }
 
@@ -202,6 +232,31 @@ mod tests {
         let effects = handle(&mut reporting, Input::Deadline, at);
         assert_eq!(effects, [Effect::Gossip(reporting.signed().clone())]);
         assert_eq!(reporting.deadline(), None);
+    }
+
+    #[test]
+    fn how_far_a_lease_is_waits_for_the_next_report() {
+        let lease = |state| {
+            let mut gpu = gpu("a", "A100", 80);
+            gpu.lease = Some(LeaseView {
+                job: super::super::id::JobId::from_bits(1),
+                attempt: super::super::id::Attempt(1),
+                name: "n".into(),
+                owner: "o".into(),
+                home: NodeId([1; 32]),
+                since: super::super::time::WallTime(1),
+                state,
+            });
+            Input::Leases(vec![gpu], Vec::new())
+        };
+        let mut reporting = reporting();
+        handle(&mut reporting, lease(LeaseState::Starting), T0);
+        assert!(handle(&mut reporting, lease(LeaseState::Running), T0).is_empty());
+        let at = reporting.deadline().unwrap();
+        let effects = handle(&mut reporting, Input::Deadline, at);
+        assert!(matches!(effects[..], [Effect::Changed(_), Effect::Gossip(_)]));
+        let shown = reporting.signed().value().gpus[0].lease.clone().unwrap();
+        assert_eq!(shown.state, LeaseState::Running);
     }
 
     #[test]

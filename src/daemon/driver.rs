@@ -185,7 +185,9 @@ impl Driver {
                 self.input(Input::Inventory(gpus, reading.note));
             }
             Request::Job(input) => self.input(Input::Job(input)),
-            Request::JobStored(job) => self.input(Input::Job(job::Input::Stored(job))),
+            Request::JobStored { job, ended } => {
+                self.input(Input::Job(job::Input::Stored { job, ended }));
+            }
             Request::Knows { task, reply } => {
                 let known = self.node.ledger().has(task);
                 if !known {

@@ -86,8 +86,10 @@ impl Hands {
     ) {
         match effect {
             job::Effect::Acknowledge { task } => {
-                self.order(task.job, Order::Acknowledge);
-                self.homes.remove(&task.job);
+                if let Some(orders) = self.homes.remove(&task.job) {
+                    // Without a stream the node keeps the outcome until it is asked or prunes it.
+                    let _ = orders.try_send(Order::Acknowledge);
+                }
             }
             job::Effect::Attach { task, node } => self.connect(task, node, First::Attach),
             job::Effect::Forget(job) => self.store.keep(Keep::ForgetJob(job), None::<fn()>),
@@ -120,7 +122,8 @@ impl Hands {
 
     fn store(&self, record: Box<JobRecord>) {
         let (job, inbox) = (record.spec.id, self.inbox.clone());
-        let done = move || inbox.tell_blocking(Request::JobStored(job));
+        let ended = matches!(record.state, job::JobState::Ended { .. });
+        let done = move || inbox.tell_blocking(Request::JobStored { job, ended });
         self.store.keep(Keep::Job(record), Some(done));
     }
 

@@ -39,7 +39,7 @@ pub(crate) enum Request {
     /// Somebody looks.
     Look(Look),
     /// A job was written to disk.
-    JobStored(JobId),
+    JobStored { job: JobId, ended: bool },
     /// A user submits.
     Submit { draft: Box<Draft>, reply: oneshot::Sender<Result<Submitted, String>> },
     /// A term was written to disk.

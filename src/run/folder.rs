@@ -3,7 +3,6 @@
 //! | file | written by | what |
 //! | --- | --- | --- |
 //! | `about` | daemon, before the start | what the daemon wants to know after a restart |
-//! | `keeper` | keeper | the machine's boot |
 //! | `sock` | keeper | where a daemon that comes back connects |
 //! | `stdout`, `stderr` | keeper | the output, capped |
 //! | `outcome` | keeper, at the end | how the task ended, and how much output there was |

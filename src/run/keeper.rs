@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use self::child::{Child, SpawnError};
 use self::io::{Control, Drain};
-use super::folder::{Ending, boot, save};
+use super::folder::{Ending, save};
 use super::processes::{descendants, signal};
 use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
 use crate::clock;
@@ -62,7 +62,6 @@ fn keep() -> std::io::Result<()> {
     // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
     let listener = UnixListener::bind("sock")?;
     listener.set_nonblocking(true)?;
-    save(Path::new("keeper"), &(std::process::id(), boot())).map_err(std::io::Error::other)?;
     let child = match Child::spawn(&start) {
         Ok(child) => child,
         Err(SpawnError { why, elsewhere }) => {
@@ -188,6 +187,7 @@ impl Keeper {
 
     /// Collects children that have ended.
     fn reap(&mut self) {
+        let mut ended = false;
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) if pid == self.child.pid() => {
@@ -196,22 +196,25 @@ impl Keeper {
                         (None, Some(signal)) => Outcome::Signaled { signal },
                         (None, None) => continue,
                     };
-                    self.on_command_ended(outcome);
+                    self.outcome = Some(outcome);
+                    ended = true;
                 }
                 Ok(Some(_)) | Err(rustix::io::Errno::INTR) => {}
-                Ok(None) => return,
+                Ok(None) => break,
                 // No child, and through the subreaper no descendant either.
                 Err(_) => {
                     self.alive = false;
-                    return;
+                    break;
                 }
             }
+        }
+        if ended && self.alive {
+            self.end_the_rest();
         }
     }
 
     /// What the command leaves behind is asked to end, and then made to.
-    fn on_command_ended(&mut self, outcome: Outcome) {
-        self.outcome = Some(outcome);
+    fn end_the_rest(&mut self) {
         self.control.send(&ToDaemon::CommandEnded);
         let left = descendants(std::process::id());
         if !left.is_empty() {

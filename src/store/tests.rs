@@ -35,7 +35,7 @@ fn record(number: u64) -> JobRecord {
 fn keep(store: &Store, what: Keep) {
     let (done, wait) = mpsc::sync_channel(1);
     store.keep(what, Some(move || done.send(()).unwrap()));
-    wait.recv_timeout(std::time::Duration::from_secs(20)).unwrap();
+    wait.recv_timeout(Duration::from_secs(20)).unwrap();
 }
 
 #[test]

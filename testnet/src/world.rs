@@ -170,7 +170,9 @@ impl World {
                 self.later(at, Input::DialFailed(to));
             }
             Effect::Job(job::Effect::Store(record)) => {
-                self.later(at, Input::Job(job::Input::Stored(record.spec.id)));
+                let ended = matches!(record.state, JobState::Ended { .. });
+                let stored = job::Input::Stored { job: record.spec.id, ended };
+                self.later(at, Input::Job(stored));
             }
             Effect::Job(job::Effect::Offer { grant, .. }) => {
                 self.offers += 1;

@@ -22,7 +22,17 @@ fn newcomer(mesh: &Mesh, name: &str, arguments: &[&str]) -> Node {
 /// machine: each is refused with the reason on both sides, and sees nothing of the mesh.
 #[tokio::test]
 async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
-    let mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
+    let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
+    // As it would be read from a backup.
+    let beta = mesh.node("beta").unwrap();
+    beta.kill().await.unwrap();
+    let copied = mesh.root().join("copy");
+    std::fs::create_dir(&copied).unwrap();
+    for file in ["gpuvine.redb", "mesh"] {
+        std::fs::copy(mesh.root().join("beta").join(file), copied.join(file)).unwrap();
+    }
+    mesh.node("beta").unwrap().start(None).await.unwrap();
+    mesh.settle().await.unwrap();
     let alpha = &mesh.nodes[0];
     let address = alpha.client().addresses().await.unwrap().addresses.remove(0);
 
@@ -39,11 +49,6 @@ async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
     refused(alpha, "its ticket expired at").await;
 
     let mut copy = newcomer(&mesh, "copy", &["--peer", &address]);
-    std::fs::create_dir(&copy.dir).unwrap();
-    for file in ["gpuvine.redb", "mesh"] {
-        // As it would be read from a backup: the daemon of the original is not asked.
-        std::fs::copy(mesh.nodes[1].dir.join(file), copy.dir.join(file)).unwrap();
-    }
     copy.start(None).await.unwrap();
     refused(&copy, "each node needs a ticket of its own").await;
     refused(alpha, "each node needs a ticket of its own").await;

@@ -39,6 +39,10 @@ async fn the_daemon_under_a_task_is_killed_and_finds_it_again() {
 async fn the_users_own_daemon_is_killed_and_the_output_goes_on() {
     let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
     let mut counter = Counter::start(mesh.node("alpha").unwrap(), None).await.unwrap();
+    // What a user's own daemon had no time to write down is not found again.
+    for _ in 0..5 {
+        counter.goes_on().await.unwrap();
+    }
     let alpha = mesh.node("alpha").unwrap();
     alpha.kill().await.unwrap();
     alpha.start(None).await.unwrap();

@@ -84,8 +84,13 @@ pub enum Input {
         /// Why.
         refusal: Refusal,
     },
-    /// The job's latest record is stored.
-    Stored(JobId),
+    /// A record of a job is stored.
+    Stored {
+        /// The job.
+        job: JobId,
+        /// Whether it was the record of its end.
+        ended: bool,
+    },
     /// The stream to the node broke after something was sent on it.
     StreamLost {
         /// The task.
@@ -144,7 +149,7 @@ pub enum Effect {
         /// Without grace.
         now: bool,
     },
-    /// Keep this record; [`Input::Stored`] answers.
+    /// Keep this record; [`Input::Stored`] answers, and tells whether it was the last.
     Store(Box<JobRecord>),
 }
 
@@ -216,7 +221,7 @@ impl Jobs {
             Input::Recall(record) => self.on_recall(*record, now, at, out),
             Input::Received(from, message) => self.on_received(from, *message, now, at, out),
             Input::Refused { task, refusal } => self.on_refused(task, refusal, now, at, out),
-            Input::Stored(job) => self.on_stored(job, out),
+            Input::Stored { job, ended } => self.on_stored(job, ended, out),
             Input::StreamLost { task } => self.on_stream_lost(task, now, out),
             Input::Submit(spec) => self.on_submit(*spec, now, out),
             Input::UnknownTask { task } => self.on_unknown(task, now, at, out),

@@ -80,6 +80,10 @@ impl Home {
     }
 }
 
+fn stored(ended: bool) -> Input {
+    Input::Stored { job: JobId::from_bits(7), ended }
+}
+
 fn offers(effects: &[Effect]) -> usize {
     effects.iter().filter(|effect| matches!(effect, Effect::Offer { .. })).count()
 }
@@ -107,8 +111,9 @@ fn a_job_is_asked_for_offered_run_and_acknowledged_once_stored() {
     let outcome = Outcome::Exited { code: 7 };
     let effects = home.handle(Input::Ended { task: task(1), outcome, at: AT });
     assert!(!effects.contains(&Effect::Acknowledge { task: task(1) }));
-    let effects = home.handle(Input::Stored(JobId::from_bits(7)));
-    assert_eq!(effects, [Effect::Acknowledge { task: task(1) }]);
+    // The record of its start comes back late: that is not the one.
+    assert!(home.handle(stored(false)).is_empty());
+    assert_eq!(home.handle(stored(true)), [Effect::Acknowledge { task: task(1) }]);
 }
 
 #[test]
@@ -281,7 +286,7 @@ fn any_input() -> impl Strategy<Value = Input> {
         attempt.clone().prop_map(|n| Input::StreamLost { task: task(n) }),
         attempt.clone().prop_map(|n| Input::UnknownTask { task: task(n) }),
         attempt.prop_map(|n| Input::Unreachable { task: task(n), why: "w".into() }),
-        Just(Input::Stored(JobId::from_bits(7))),
+        any::<bool>().prop_map(stored),
     ]
 }
 

@@ -94,7 +94,9 @@ impl Mesh {
             Effect::Send(to, message) => self.later(to, Input::Received(at, message)),
             Effect::StoreTerm(term) => self.later(at, Input::TermStored(term)),
             Effect::Job(job::Effect::Store(record)) => {
-                self.later(at, Input::Job(job::Input::Stored(record.spec.id)));
+                let ended = matches!(record.state, JobState::Ended { .. });
+                let stored = job::Input::Stored { job: record.spec.id, ended };
+                self.later(at, Input::Job(stored));
             }
             Effect::Job(job::Effect::Offer { grant, .. }) => {
                 self.offers += 1;

@@ -213,8 +213,10 @@ impl Jobs {
         }
     }
 
-    pub(super) fn on_stored(&mut self, job: JobId, out: &mut Outbox<Effect>) {
+    /// The end is on disk: the node may forget it. Earlier records tell nothing of that.
+    pub(super) fn on_stored(&mut self, job: JobId, ended: bool, out: &mut Outbox<Effect>) {
         if let Some(entry) = self.jobs.get(&job)
+            && ended
             && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
         {
             out.push(Effect::Acknowledge { task: entry.record.task });
