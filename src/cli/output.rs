@@ -110,8 +110,15 @@ impl Printer {
 /// A foreign text for a terminal: without escapes, line breaks, and what turns the direction of
 /// reading, by which one name can be made to look like another.
 pub(crate) fn clean(text: &str) -> String {
-    let turns = |c| matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     text.chars().map(|c| if c.is_control() || turns(c) { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether a character turns the direction of reading or ends a line.
+fn turns(c: char) -> bool {
+    let marks = '\u{200e}'..='\u{200f}';
+    let lines_and_turns = '\u{2028}'..='\u{202e}';
+    let isolates = '\u{2066}'..='\u{2069}';
+    marks.contains(&c) || lines_and_turns.contains(&c) || isolates.contains(&c)
 }
 
 /// How long ago a time was, as people say it. Times in the future are now.
