@@ -224,7 +224,9 @@ fn write(database: &mut Database, fence: &mut Fence, keep: Vec<Keep>) -> Result<
             Keep::Incarnation(incarnation) => fence.raise(incarnation, Term(0)),
             // Of a job's records in one group only the last is of any use.
             Keep::Job(record) => {
-                let same = |kept: &mut Keep| matches!(kept, Keep::Job(other) if other.spec.id == record.spec.id);
+                let id = record.spec.id;
+                let same =
+                    |kept: &mut Keep| matches!(kept, Keep::Job(other) if other.spec.id == id);
                 match rest.iter_mut().find_map(|kept| same(kept).then_some(kept)) {
                     Some(kept) => *kept = Keep::Job(record),
                     None => rest.push(Keep::Job(record)),

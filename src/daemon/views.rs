@@ -292,5 +292,9 @@ fn set_place(view: &mut JobView, node: &Node, place: &Place) {
 }
 
 fn gpu_words(gpu: &Gpu) -> String {
+    if gpu.index == u32::MAX {
+        // Leased by a task that was found again; the driver has not been asked yet.
+        return gpu.uuid.0.clone();
+    }
     format!("{} ({})", gpu.index, gpu.model)
 }

@@ -36,13 +36,26 @@ pub(super) async fn list(
 
 pub(super) async fn show(
     State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     Path(job): Path<String>,
 ) -> Result<Json<JobView>, Refusal> {
-    Ok(Json(find(&api, job).await?.view))
+    Ok(Json(find(&api, peer, job).await?.view))
 }
 
-/// The job that a user means.
-pub(super) async fn find(api: &Api, prefix: String) -> Result<Found, Refusal> {
+/// The job that a user means, if it is theirs: root and the daemon's own user see all.
+pub(super) async fn find(api: &Api, peer: Peer, prefix: String) -> Result<Found, Refusal> {
+    let found = find_any(api, prefix).await?;
+    let own = rustix::process::geteuid().as_raw();
+    let all = peer.uid.is_some_and(|uid| uid == 0 || uid == own);
+    let owner = &found.record.spec.owner;
+    if all || peer.uid.is_some_and(|uid| people::name_of(uid) == *owner) {
+        return Ok(found);
+    }
+    let message = format!("job {} is {owner}'s", found.view.id);
+    Err(Refusal(StatusCode::FORBIDDEN, ApiError::new("not_yours", message)))
+}
+
+async fn find_any(api: &Api, prefix: String) -> Result<Found, Refusal> {
     let asked = prefix.clone();
     let look = |reply| Look::Job { prefix, reply };
     match api.inbox.look(look).await.ok_or_else(Refusal::stopping)? {
@@ -70,13 +83,14 @@ pub(super) struct Now {
 /// Cancels, and answers when that is known to the core.
 pub(super) async fn cancel(
     State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     Path(job): Path<String>,
     Query(Now { now }): Query<Now>,
 ) -> Result<Json<JobView>, Refusal> {
-    let found = find(&api, job).await?;
+    let found = find(&api, peer, job).await?;
     let id = found.record.spec.id;
     api.inbox.tell(Request::Cancel { job: id, now }).await;
-    Ok(Json(find(&api, id.to_string()).await?.view))
+    Ok(Json(find(&api, peer, id.to_string()).await?.view))
 }
 
 /// Submits a job and becomes its attached stream.
@@ -118,11 +132,12 @@ pub(super) struct From {
 /// Watches a job again, from these offsets. Its input has ended with the first stream.
 pub(super) async fn attach(
     State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     Path(job): Path<String>,
     Query(from): Query<From>,
     upgrade: Upgrade,
 ) -> Result<Response, Refusal> {
-    let found = find(&api, job).await?;
+    let found = find(&api, peer, job).await?;
     let offsets = Offsets { stdout: from.stdout, stderr: from.stderr };
     let job = found.record.spec.id;
     let changes = found.changes.clone();

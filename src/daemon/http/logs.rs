@@ -1,13 +1,13 @@
 //! A job's output, read from the node that has it.
 
-use axum::extract::{Path, Query, State};
+use axum::extract::{ConnectInfo, Path, Query, State};
 use axum::response::Response;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
 
 use super::attach::{Stream, Upgrade, frame_of};
 use super::jobs::find;
-use super::{Api, Refusal};
+use super::{Api, Peer, Refusal};
 use crate::api::JobView;
 use crate::api::attach::{self, Frame};
 use crate::core::id::NodeId;
@@ -32,6 +32,7 @@ pub(super) struct Which {
 
 pub(super) async fn logs(
     State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
     Path(job): Path<String>,
     Query(which): Query<Which>,
     upgrade: Upgrade,
@@ -45,7 +46,7 @@ pub(super) async fn logs(
             return Err(Refusal::bad("bad_stream", message));
         }
     };
-    let found = find(&api, job).await?;
+    let found = find(&api, peer, job).await?;
     let view = found.view.clone();
     let pieces = viewer(&api, found, wanted, which.follow);
     Ok(upgrade.accept(move |stream| show(stream, pieces, view)))

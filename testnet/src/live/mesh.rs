@@ -110,10 +110,22 @@ impl Node {
         // The first line says that it is ready; its end, that it is not going to be.
         let mut lines = BufReader::new(stdout).lines();
         match tokio::time::timeout(PATIENCE, lines.next_line()).await {
-            Ok(Ok(Some(_ready))) => Ok(()),
+            Ok(Ok(Some(_ready))) => self.keep_port().await,
             Ok(_) => Err(anyhow!("{} did not start: {}", self.name, self.log_tail())),
             Err(_) => Err(anyhow!("{} was not ready in time: {}", self.name, self.log_tail())),
         }
+    }
+
+    /// From now on the node listens where it does now, as nodes with a fixed port do: others find
+    /// it again after a restart.
+    async fn keep_port(&mut self) -> Result<()> {
+        let addresses = self.client().addresses().await?.addresses;
+        let address = addresses.first().and_then(|address| address.split("/p2p/").next());
+        let listen = self.arguments.iter().position(|argument| argument == "--listen");
+        if let (Some(address), Some(at)) = (address, listen) {
+            self.arguments[at + 1] = address.into();
+        }
+        Ok(())
     }
 
     /// Kills the daemon as a power cut would: SIGKILL, no goodbye. Its tasks live on.
