@@ -1,10 +1,10 @@
 //! What survives a restart: an embedded database, a fence, and secret files.
 //!
-//! One thread owns the database and writes in groups: what is asked for within a few milliseconds, or
-//! while the disk is busy, goes into one commit, and every commit is flushed before anybody is told. Nobody waits for the
-//! disk on the path of an attached `run`. What must only grow (the number of this start, the
-//! highest term) lies in a small file of its own, so that a damaged database takes no fence with
-//! it.
+//! One thread owns the database and writes in groups: what is asked for within a few
+//! milliseconds, or while the disk is busy, goes into one commit, and every commit is flushed
+//! before anybody is told. Nobody waits for the disk on the path of an attached `run`. What must
+//! only grow (the number of this start, the highest term) lies in a small file of its own, so
+//! that a damaged database takes no fence with it.
 
 mod database;
 mod fence;

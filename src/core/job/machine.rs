@@ -417,41 +417,6 @@ impl Jobs {
         }
     }
 
-    fn on_cancel(&mut self, job: JobId, hard: bool, at: WallTime, out: &mut Outbox<Effect>) {
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        let task = entry.record.task;
-        match entry.record.state {
-            JobState::Waiting { .. } => {
-                entry.record.cancelled = true;
-                out.push(Effect::Control(Message::Withdraw { task }));
-                self.reject(job, Rejection::Cancelled, at, out);
-            }
-            JobState::Starting { .. } | JobState::Running { .. } => {
-                if !std::mem::replace(&mut entry.record.cancelled, true) {
-                    out.push(Effect::Store(Box::new(entry.record.clone())));
-                    out.push(Effect::Changed(job));
-                }
-                out.push(Effect::Stop { task, now: hard });
-            }
-            JobState::Ended { .. } | JobState::Rejected { .. } => {}
-        }
-    }
-
-    fn on_node_up(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
-        let lost: Vec<JobId> = self
-            .jobs
-            .iter()
-            .filter(|(_, entry)| entry.due.is_some() && entry.waits_for(node))
-            .map(|(job, _)| *job)
-            .collect();
-        for job in lost {
-            if let Some(entry) = self.jobs.get_mut(&job) {
-                entry.tries = 0;
-            }
-            self.attach(job, now, out);
-        }
-    }
-
     fn on_deadline(&mut self, now: Instant, out: &mut Outbox<Effect>) {
         while let Some((at, job)) = self.due.first().copied().filter(|(at, _)| *at <= now) {
             self.due.remove(&(at, job));

@@ -1,4 +1,5 @@
-//! What the node says of a task: that it runs, refuses, is lost, has ended.
+//! What the node says of a task: that it runs, refuses, is lost, has ended; and what the user says
+//! of it.
 
 use super::{
     ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, REFUSED_FIRST,
@@ -6,7 +7,7 @@ use super::{
 };
 use crate::core::control::{Message, REFUSED_MAX};
 use crate::core::grant::Refusal;
-use crate::core::id::JobId;
+use crate::core::id::{JobId, NodeId};
 use crate::core::job::{JobState, Place, Rejection};
 use crate::core::outbox::Outbox;
 use crate::core::request::WaitReason;
@@ -220,6 +221,47 @@ impl Jobs {
             && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
         {
             out.push(Effect::Acknowledge { task: entry.record.task });
+        }
+    }
+
+    pub(super) fn on_cancel(
+        &mut self,
+        job: JobId,
+        hard: bool,
+        at: WallTime,
+        out: &mut Outbox<Effect>,
+    ) {
+        let Some(entry) = self.jobs.get_mut(&job) else { return };
+        let task = entry.record.task;
+        match entry.record.state {
+            JobState::Waiting { .. } => {
+                entry.record.cancelled = true;
+                out.push(Effect::Control(Message::Withdraw { task }));
+                self.reject(job, Rejection::Cancelled, at, out);
+            }
+            JobState::Starting { .. } | JobState::Running { .. } => {
+                if !std::mem::replace(&mut entry.record.cancelled, true) {
+                    out.push(Effect::Store(Box::new(entry.record.clone())));
+                    out.push(Effect::Changed(job));
+                }
+                out.push(Effect::Stop { task, now: hard });
+            }
+            JobState::Ended { .. } | JobState::Rejected { .. } => {}
+        }
+    }
+
+    pub(super) fn on_node_up(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
+        let lost: Vec<JobId> = self
+            .jobs
+            .iter()
+            .filter(|(_, entry)| entry.due.is_some() && entry.waits_for(node))
+            .map(|(job, _)| *job)
+            .collect();
+        for job in lost {
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.tries = 0;
+            }
+            self.attach(job, now, out);
         }
     }
 }
