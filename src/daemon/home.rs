@@ -67,7 +67,7 @@ pub(crate) enum First {
 }
 
 /// A grant and what to run under it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Offer {
     /// The grant.
     pub(crate) grant: Signed<Grant>,
@@ -75,7 +75,7 @@ pub(crate) struct Offer {
     pub(crate) owner: String,
     /// The job's name.
     pub(crate) name: String,
-    /// This node's name.
+    /// The home's name.
     pub(crate) home_name: String,
     /// What to run.
     pub(crate) command: Command,

@@ -13,13 +13,13 @@ use std::sync::Arc;
 use self::pump::Pump;
 pub(crate) use self::stdin::Stdin;
 pub(crate) use self::table::{Hosted, Table};
+use super::home::Offer;
 use super::inbox::{Answer, Inbox, Offered};
 use super::launch::Launcher;
 use super::stream::{Reader, StreamError, TaskStream, Writer, split};
-use crate::core::grant::{Grant, Refusal};
+use crate::core::grant::Refusal;
 use crate::core::id::NodeId;
-use crate::core::signed::Signed;
-use crate::core::task::{Command, TaskId};
+use crate::core::task::TaskId;
 use crate::core::time::Duration;
 use crate::wire::task::{Frame, Offsets, ToHome, ToNode};
 
@@ -223,19 +223,4 @@ impl Host {
         writer.close().await;
         end
     }
-}
-
-/// A grant and what to run under it.
-#[derive(Clone, Debug)]
-pub(crate) struct Offer {
-    /// The grant.
-    pub(crate) grant: Signed<Grant>,
-    /// The job's owner.
-    pub(crate) owner: String,
-    /// The job's name.
-    pub(crate) name: String,
-    /// Name of the home node.
-    pub(crate) home_name: String,
-    /// What to run.
-    pub(crate) command: Command,
 }

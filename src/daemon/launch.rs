@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::host::{Hosted, Offer, Stdin, Table};
+use super::home::Offer;
+use super::host::{Hosted, Stdin, Table};
 use super::inbox::{Inbox, Lease};
 use crate::clock;
 use crate::core::grant::Refusal;

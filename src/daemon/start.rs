@@ -234,8 +234,7 @@ fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node>
         // Nobody to listen to.
         settings.listen = Duration::ZERO;
     }
-    let system = rustix::system::sysinfo();
-    let unit = u64::from(system.mem_unit);
+    let (memory_bytes, _) = memory();
     let node = node::Config {
         key: key.clone(),
         incarnation: loaded.incarnation,
@@ -247,7 +246,7 @@ fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node>
             priority: config.priority,
             cpus: std::thread::available_parallelism()
                 .map_or(1, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX)),
-            memory_bytes: system.totalram.saturating_mul(unit),
+            memory_bytes,
             software: env!("CARGO_PKG_VERSION").to_owned(),
         },
         bootstrap,
@@ -264,9 +263,7 @@ fn inventory(which: &str, key: &Key) -> Result<Box<dyn Inventory>> {
     Ok(match which {
         "auto" => {
             let mask = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            let system = rustix::system::sysinfo();
-            let memory = system.totalram.saturating_mul(u64::from(system.mem_unit));
-            Box::new(Nvml::new(mask.as_deref(), memory))
+            Box::new(Nvml::new(mask.as_deref(), memory().0))
         }
         "none" => Box::new(NoGpus),
         other => match other.strip_prefix("sim:") {
@@ -292,11 +289,23 @@ async fn look(mut inventory: Box<dyn Inventory>, inbox: Inbox) {
         let Ok((back, reading)) = looked.await else { return };
         inventory = back;
         inbox.tell(Request::Gpus(reading)).await;
-        let system = rustix::system::sysinfo();
-        let free = system.freeram.saturating_add(system.bufferram);
-        let free = free.saturating_mul(u64::from(system.mem_unit));
-        inbox.tell(Request::MemoryFree(free)).await;
+        inbox.tell(Request::MemoryFree(memory().1)).await;
     }
+}
+
+/// Bytes of the machine's memory, and how many of them are available.
+#[cfg(target_os = "linux")]
+fn memory() -> (u64, u64) {
+    let system = rustix::system::sysinfo();
+    let unit = u64::from(system.mem_unit);
+    let free = system.freeram.saturating_add(system.bufferram);
+    (system.totalram.saturating_mul(unit), free.saturating_mul(unit))
+}
+
+/// Where the system does not tell as Linux does it is not told on.
+#[cfg(not(target_os = "linux"))]
+fn memory() -> (u64, u64) {
+    (0, 0)
 }
 
 /// The local API's socket: for this user, or as root for the socket's group too.

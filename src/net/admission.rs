@@ -197,9 +197,7 @@ impl Gate {
         let mut kind = [0];
         stream.read_exact(&mut kind).await?;
         if kind[0] != WELCOME {
-            let sentence = read_frame(&mut stream, SENTENCE_MAX).await?;
-            let sentence = String::from_utf8_lossy(&sentence).into_owned();
-            return Err(AdmitError::RefusedThere(clean(&sentence)));
+            return Err(refusal(&mut stream).await?);
         }
         let word = read_frame(&mut stream, ADMIT_MAX).await?;
         let verdict = self.admission.accept(peer, &word);
@@ -237,9 +235,7 @@ impl Gate {
         let mut kind = [0];
         stream.read_exact(&mut kind).await?;
         if kind[0] != WELCOME {
-            let sentence = read_frame(&mut stream, SENTENCE_MAX).await?;
-            let sentence = String::from_utf8_lossy(&sentence).into_owned();
-            return Err(AdmitError::RefusedThere(clean(&sentence)));
+            return Err(refusal(&mut stream).await?);
         }
         Ok(admitted)
     }
@@ -255,6 +251,12 @@ impl Gate {
         }
         stream.flush().await
     }
+}
+
+/// Why the other side refuses.
+async fn refusal(stream: &mut SubstreamBox) -> io::Result<AdmitError> {
+    let sentence = read_frame(stream, SENTENCE_MAX).await?;
+    Ok(AdmitError::RefusedThere(clean(&String::from_utf8_lossy(&sentence))))
 }
 
 /// A stranger's sentence goes into a log: no line breaks, no terminal escapes.
