@@ -61,8 +61,11 @@ pub struct Ready {
 /// # Errors
 /// If it cannot start.
 pub fn run(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
+    // Everything that takes long has a thread of its own; a message that wakes the thread that is
+    // awake anyway is the fastest. More threads only where there are many cores to stream from.
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
+        .worker_threads((cores / 4).clamp(1, 4))
         .max_blocking_threads(16)
         .enable_all()
         .build()
