@@ -34,6 +34,8 @@ pub enum Frame {
     StdinEof,
     /// To the user.
     Stdout(Bytes),
+    /// To the user: the rest of the output cannot be had now, and why.
+    Unread(String),
 }
 
 /// Bytes that are missing.
@@ -73,6 +75,7 @@ impl Frame {
             Self::Gap(gap) => (18, json(serde_json::to_vec(gap))),
             Self::Job(job) => (19, json(serde_json::to_vec(job))),
             Self::Ended(job) => (20, json(serde_json::to_vec(job))),
+            Self::Unread(why) => (21, json(serde_json::to_vec(why))),
         };
         let mut head = [kind, 0, 0, 0, 0];
         // No frame is made that is longer than FRAME_MAX.
@@ -103,6 +106,7 @@ impl Frame {
             18 => Self::Gap(serde_json::from_slice(&content)?),
             19 => Self::Job(serde_json::from_slice(&content)?),
             20 => Self::Ended(serde_json::from_slice(&content)?),
+            21 => Self::Unread(serde_json::from_slice(&content)?),
             other => return Err(FrameError::Kind(other)),
         })
     }

@@ -4,6 +4,7 @@ use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::attach::{self, Frame};
 use crate::api::client::{Client, ClientError};
+use crate::api::{ApiError, JobView};
 
 /// Print a job's output, as far as its node has it
 #[derive(Debug, clap::Args)]
@@ -30,6 +31,7 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
         _ => "both",
     };
     let mut stream = client.logs(&args.job, which, args.follow).await?;
+    let mut unread = None;
     while let Some(frame) = attach::read(&mut stream).await? {
         match frame {
             Frame::Stdout(bytes) if write(std::io::stdout().lock(), &bytes)? => {
@@ -42,12 +44,27 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
                 "bytes {} to {} of {} are not kept by the node",
                 gap.from, gap.to, gap.output
             )),
-            Frame::Ended(_) => return Ok(Exit::Done),
+            Frame::Unread(why) => unread = Some(why),
+            Frame::Ended(job) => return ended(&job, unread, printer),
             _ => {}
         }
     }
     // What has been printed is not all: whoever keeps it must hear that.
     Err(ClientError::Lost("the daemon went away before the end of the output".into()).into())
+}
+
+/// What has been printed may not be all; whoever keeps it must hear that.
+fn ended(job: &JobView, unread: Option<String>, printer: &Printer) -> Result<Exit, Failure> {
+    if let Some(why) = unread {
+        let message = format!("this is not all the output of job {}: {why}", job.id);
+        let error = ApiError::new("output_incomplete", message);
+        return Err(Failure { exit: Exit::Failed, error });
+    }
+    if matches!(job.state.as_str(), "waiting" | "starting") {
+        let why = job.reason.as_deref().unwrap_or("it has not started");
+        printer.say(&format!("job {} has no output yet: {why}", job.id));
+    }
+    Ok(Exit::Done)
 }
 
 /// Writes output as it is; whether the reader is gone.

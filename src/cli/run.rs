@@ -1,6 +1,7 @@
 //! `gpuvine run`
 
 mod input;
+mod printing;
 mod session;
 
 use std::ffi::{OsStr, OsString};

@@ -97,6 +97,8 @@ pub(crate) enum Piece {
     Data(Output, Bytes),
     /// Bytes that the node does not keep.
     Gap(Output, u64, u64),
+    /// No more comes, though there may be more, and why.
+    Unread(String),
 }
 
 /// Runs the home's side until the outcome has been acknowledged or the driver lets go.
@@ -250,6 +252,7 @@ impl Forward {
             ToHome::StdinTaken(upto) => {
                 taken.send_replace(upto);
             }
+            ToHome::Enough => return Err(StreamError::Protocol("a home always wants more")),
             ToHome::Unknown => {
                 self.inbox.job(job::Input::UnknownTask { task }).await;
                 return Ok(Some(End::Refused));

@@ -2,7 +2,9 @@
 //!
 //! The first half of the cap is the beginning of the output, for ever; the second half is a ring
 //! that holds its end. What lies between is dropped, and a reader is told exactly which bytes. The
-//! writer never waits for a reader: it may be slow, many, or gone.
+//! writer never waits for a reader: it may be slow, many, or gone. So before it writes over bytes of
+//! an earlier round it says so in a [`Mark`] behind the ring, and a reader looks there after it has
+//! read: what it took is either right, or known not to be.
 
 use std::fs::File;
 use std::io;
@@ -32,6 +34,9 @@ impl Which {
     }
 }
 
+/// Reads of a mark that is being written, before its reader takes all that it wants for lost.
+const MARK_READS_MAX: usize = 100;
+
 /// Where a byte of the output lies in the file.
 #[derive(Clone, Copy, Debug)]
 struct Layout {
@@ -56,10 +61,61 @@ impl Layout {
         }
     }
 
+    /// Where the ring ends, as a position and as the first offset that goes over another one.
+    fn end(self) -> u64 {
+        self.head + self.ring
+    }
+
     /// The first offset at or after `offset` that is still kept.
     fn kept_from(self, offset: u64, total: u64) -> u64 {
         let ring_starts = total.saturating_sub(self.ring).max(self.head);
         if offset < self.head || offset >= ring_starts { offset } else { ring_starts }
+    }
+}
+
+/// What the writer tells all readers, with or without a daemon between them. There is none, and the
+/// file is just the output, until a byte has to go over another one or could not be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Mark {
+    /// No byte at or beyond this offset has been written, nor has writing one begun.
+    claimed: u64,
+    /// Bytes that were lost, by a full disk for instance, lie from this offset ...
+    lost_from: u64,
+    /// ... up to here.
+    lost_to: u64,
+}
+
+impl Mark {
+    const LEN: usize = 32;
+
+    /// With a check, since a reader may come in the middle of a write.
+    fn encode(self) -> [u8; Self::LEN] {
+        let mut bytes = [0; Self::LEN];
+        for (place, value) in bytes.chunks_exact_mut(8).zip(self.values()) {
+            place.copy_from_slice(&value.to_le_bytes());
+        }
+        bytes
+    }
+
+    fn values(self) -> [u64; 4] {
+        let Self { claimed, lost_from, lost_to } = self;
+        let check = claimed.rotate_left(1) ^ lost_from.rotate_left(2) ^ lost_to.rotate_left(3);
+        [claimed, lost_from, lost_to, !check]
+    }
+
+    fn decode(bytes: [u8; Self::LEN]) -> Option<Self> {
+        let mut values = bytes.chunks_exact(8).map(|part| {
+            part.iter().rev().fold(0, |value: u64, byte| value << 8 | u64::from(*byte))
+        });
+        let mut next = || values.next().unwrap_or_default();
+        let mark = Self { claimed: next(), lost_from: next(), lost_to: next() };
+        (mark.encode() == bytes).then_some(mark)
+    }
+
+    /// Adds a range of lost bytes. There is only one: what lies between two of them is lost too.
+    fn lose(&mut self, from: u64, to: u64) {
+        self.lost_from = if self.lost_to == 0 { from } else { self.lost_from.min(from) };
+        self.lost_to = self.lost_to.max(to);
     }
 }
 
@@ -69,13 +125,16 @@ pub(super) struct OutputWriter {
     file: File,
     layout: Layout,
     total: u64,
+    mark: Mark,
+    /// Whether the file has the mark as it is here.
+    marked: bool,
 }
 
 impl OutputWriter {
     /// A new, empty file.
     pub(super) fn create(folder: &Path, which: Which, cap: u64) -> io::Result<Self> {
         let file = open_new(&folder.join(which.file()))?;
-        Ok(Self { file, layout: Layout::new(cap), total: 0 })
+        Ok(Self { file, layout: Layout::new(cap), total: 0, mark: Mark::default(), marked: true })
     }
 
     /// How many bytes there were in all.
@@ -83,17 +142,40 @@ impl OutputWriter {
         self.total
     }
 
-    /// Appends bytes. A full disk loses them, not the task: they count as written, and read as
-    /// zeros or as an end.
+    /// Appends bytes. A full disk loses them, not the task: they count as written, and a reader is
+    /// told that they are not there.
     pub(super) fn append(&mut self, mut bytes: &[u8]) {
+        let end = self.total + bytes.len() as u64;
+        if end > self.layout.end() {
+            self.mark.claimed = end;
+            self.marked = false;
+        }
+        if !self.publish() && self.mark.claimed > 0 {
+            // Readers would take these bytes for those that they go over.
+            self.mark.lose(self.total, end);
+            self.total = end;
+            return;
+        }
         while !bytes.is_empty() {
             let (at, room) = self.layout.locate(self.total);
             let len = bytes.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let next = self.total + len as u64;
             // Whether the disk is full is the node's to notice; this task goes on.
-            let _ = self.file.write_all_at(&bytes[..len], at);
-            self.total += len as u64;
+            if self.file.write_all_at(&bytes[..len], at).is_err() {
+                self.mark.lose(self.total, next);
+                self.marked = false;
+            }
+            self.total = next;
             bytes = &bytes[len..];
         }
+        self.publish();
+    }
+
+    /// Writes the mark if it has changed. False if that fails; the next append tries again.
+    fn publish(&mut self) -> bool {
+        self.marked =
+            self.marked || self.file.write_all_at(&self.mark.encode(), self.layout.end()).is_ok();
+        self.marked
     }
 }
 
@@ -121,45 +203,77 @@ impl OutputReader {
         Ok(Self { file, layout: Layout::new(cap) })
     }
 
-    /// Reads at most `max` bytes at `offset`; `total` tells how many there were just now.
+    /// Reads at most `max` bytes at `offset`, of the `total` that there were just now.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(&self, offset: u64, max: usize, total: impl Fn() -> u64) -> io::Result<Chunk> {
-        let before = total();
-        if offset >= before {
+    pub fn read(&self, offset: u64, max: usize, total: u64) -> io::Result<Chunk> {
+        if offset >= total {
             return Ok(Chunk::Empty);
         }
-        let kept = self.layout.kept_from(offset, before);
+        let kept = self.layout.kept_from(offset, total);
         if kept > offset {
             return Ok(Chunk::Gap(kept));
         }
         let (at, room) = self.layout.locate(offset);
-        let len = room.min(before - offset).min(max as u64);
+        let len = room.min(total - offset).min(max as u64);
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(max)];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            match self.file.read_at(&mut bytes[filled..], at + filled as u64) {
-                // Bytes that a full disk lost.
-                Ok(0) => break,
-                Ok(len) => filled += len,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
+        let filled = read_up_to(&self.file, &mut bytes, at)?;
+        bytes.truncate(filled);
+        // Only now: the ring may have come round while it was read.
+        let Some(mark) = self.mark()? else { return Ok(Chunk::Gap(total)) };
+        let kept = self.layout.kept_from(offset, mark.claimed);
+        if kept > offset {
+            return Ok(Chunk::Gap(kept.min(total)));
         }
-        // The ring may have come round while it was read; the bytes it reached are not those.
-        // The writer may be one write ahead of what it told.
-        let after = total().saturating_add(super::keeper::WRITE_MAX as u64);
-        let kept = self.layout.kept_from(offset, after);
-        if kept > offset && offset >= self.layout.head {
-            return Ok(Chunk::Gap(kept.min(before)));
+        if (mark.lost_from..mark.lost_to).contains(&offset) {
+            return Ok(Chunk::Gap(mark.lost_to.min(total)));
+        }
+        if mark.lost_from > offset && mark.lost_to > 0 {
+            let good = usize::try_from(mark.lost_from - offset).unwrap_or(usize::MAX);
+            bytes.truncate(good);
+        }
+        if bytes.is_empty() {
+            // Not even the mark could be written.
+            return Ok(Chunk::Gap(total));
         }
         Ok(Chunk::Data(bytes.into()))
     }
+
+    /// What the writer says, or nothing if it never stands still.
+    fn mark(&self) -> io::Result<Option<Mark>> {
+        for _ in 0..MARK_READS_MAX {
+            let mut bytes = [0; Mark::LEN];
+            let len = read_up_to(&self.file, &mut bytes, self.layout.end())?;
+            if len == 0 {
+                return Ok(Some(Mark::default()));
+            }
+            if let Some(mark) = Mark::decode(bytes) {
+                return Ok(Some(mark));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Fills the buffer as far as the file goes.
+fn read_up_to(file: &File, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+    let mut filled = 0;
+    while filled < buffer.len() {
+        match file.read_at(&mut buffer[filled..], at + filled as u64) {
+            Ok(0) => break,
+            Ok(len) => filled += len,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(filled)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU64, Ordering};
+
     use proptest::prelude::*;
 
     use super::*;
@@ -175,7 +289,7 @@ mod tests {
     fn all(reader: &OutputReader, total: u64) -> Vec<Option<u8>> {
         let mut read = Vec::new();
         loop {
-            match reader.read(read.len() as u64, 7, || total).unwrap() {
+            match reader.read(read.len() as u64, 7, total).unwrap() {
                 Chunk::Data(bytes) => read.extend(bytes.iter().copied().map(Some)),
                 Chunk::Gap(to) => read.resize(usize::try_from(to).unwrap(), None),
                 Chunk::Empty => return read,
@@ -190,6 +304,80 @@ mod tests {
         bytes.chunks(777).for_each(|part| writer.append(part));
         let read: Vec<u8> = all(&reader, writer.total()).into_iter().map(Option::unwrap).collect();
         assert!(read == bytes);
+    }
+
+    /// What stands at an offset says which offset it is, so that no byte can pass for another.
+    fn word(offset: u64) -> [u8; 8] {
+        (offset / 8).to_le_bytes()
+    }
+
+    #[test]
+    fn a_reader_beside_a_writer_that_goes_round_never_gets_bytes_of_another_round() {
+        let (_folder, mut writer, reader) = files(2048);
+        let total = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let total = &total;
+            scope.spawn(move || {
+                for round in 0..20_000u64 {
+                    let part: Vec<u8> = (0..32).flat_map(|at| word(round * 256 + at * 8)).collect();
+                    writer.append(&part);
+                    // As a daemon's does, what is known of the total lags behind.
+                    if round % 16 == 15 {
+                        total.store(writer.total(), Ordering::Release);
+                    }
+                }
+                total.store(u64::MAX, Ordering::Release);
+            });
+            let (mut offset, mut gaps) = (0, 0u64);
+            loop {
+                let known = total.load(Ordering::Acquire);
+                if known == u64::MAX {
+                    break;
+                }
+                match reader.read(offset, 512, known).unwrap() {
+                    Chunk::Empty => std::hint::spin_loop(),
+                    Chunk::Gap(to) => {
+                        assert!(to > offset, "a gap goes forward");
+                        (offset, gaps) = (to, gaps + 1);
+                    }
+                    Chunk::Data(bytes) => {
+                        for part in bytes.chunks_exact(8) {
+                            assert_eq!(*part, word(offset), "at offset {offset}, {gaps} gaps");
+                            offset += 8;
+                        }
+                    }
+                }
+            }
+        });
+    }
+
+    #[test]
+    fn bytes_that_could_not_be_written_are_a_gap_and_not_zeros() {
+        let (folder, mut writer, reader) = files(4096);
+        writer.append(b"before");
+        // A file that cannot be written stands for a full disk.
+        let good = std::mem::replace(
+            &mut writer.file,
+            File::open(folder.path().join(Which::Stdout.file())).unwrap(),
+        );
+        writer.append(b"lost");
+        writer.file = good;
+        writer.append(b"after");
+        let total = writer.total();
+        assert_eq!(reader.read(0, 100, total).unwrap(), Chunk::Data(Bytes::from_static(b"before")));
+        assert_eq!(reader.read(6, 100, total).unwrap(), Chunk::Gap(10));
+        assert_eq!(reader.read(10, 100, total).unwrap(), Chunk::Data(Bytes::from_static(b"after")));
+    }
+
+    #[test]
+    fn a_mark_is_told_from_half_a_mark() {
+        let mark = Mark { claimed: 77, lost_from: 1 << 40, lost_to: u64::MAX };
+        let bytes = mark.encode();
+        assert_eq!(Mark::decode(bytes), Some(mark));
+        let old = Mark { claimed: 76, ..mark }.encode();
+        let half = std::array::from_fn(|at| if at < 16 { old[at] } else { bytes[at] });
+        assert_eq!(Mark::decode(half), None);
+        assert_eq!(Mark::decode([0; Mark::LEN]), None);
     }
 
     proptest! {

@@ -129,6 +129,8 @@ pub enum ToHome {
         /// When, for people.
         at: WallTime,
     },
+    /// The task has not ended, and all output there is so far has been sent.
+    Enough,
     /// Output that was wanted is not kept any more, or never was: the caps of the node.
     Gap {
         /// Of which output.

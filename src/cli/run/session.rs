@@ -6,11 +6,11 @@ use bytes::Bytes;
 use tokio::sync::mpsc;
 
 use super::input::stdin;
+use super::printing::{Printing, Stop, Stream};
 use crate::api::attach::{self, Frame};
 use crate::api::client::{Attached, Client, ClientError};
 use crate::api::{JobView, Submit};
 use crate::cli::exit::{Exit, Failure};
-use crate::cli::logs::write;
 use crate::cli::output::Printer;
 use crate::cli::signals::Signals;
 use crate::clock;
@@ -30,6 +30,7 @@ pub(super) struct Session<'a> {
     printer: &'a Printer,
     quiet: bool,
     signals: Signals,
+    printing: Printing,
     input: Option<mpsc::Receiver<Bytes>>,
     /// Whether nothing of standard input is left to be sent, or could be.
     input_done: bool,
@@ -62,6 +63,7 @@ impl<'a> Session<'a> {
             printer,
             quiet,
             signals: Signals::new()?,
+            printing: Printing::default(),
             input: None,
             input_done: true,
             job: None,
@@ -119,11 +121,19 @@ impl<'a> Session<'a> {
         };
         tokio::pin!(read, write);
         let mut reading = true;
+        let mut ended: Option<Box<JobView>> = None;
         loop {
             let tell_at = self.tell_at();
             let frame = tokio::select! {
                 biased;
-                frame = frames.recv() => frame,
+                printed = self.printing.next(), if self.printing.is_full() || ended.is_some() => {
+                    match (printed, &ended) {
+                        (Err(stop), _) => return cannot_print(stop).map(End::Done),
+                        (Ok(true), Some(job)) => return Ok(End::Done(self.on_ended(job))),
+                        (Ok(_), _) => continue,
+                    }
+                }
+                frame = frames.recv(), if ended.is_none() && !self.printing.is_full() => frame,
                 () = &mut read, if reading => {
                     reading = false;
                     continue;
@@ -142,9 +152,7 @@ impl<'a> Session<'a> {
                 self.input_done = input_done.get();
                 return Ok(End::Lost);
             };
-            if let Some(exit) = self.on_frame(frame)? {
-                return Ok(End::Done(exit));
-            }
+            ended = self.on_frame(frame);
         }
     }
 
@@ -167,18 +175,16 @@ impl<'a> Session<'a> {
         None
     }
 
-    fn on_frame(&mut self, frame: Frame) -> Result<Option<Exit>, Failure> {
+    /// The job, if it has ended.
+    fn on_frame(&mut self, frame: Frame) -> Option<Box<JobView>> {
         match frame {
             Frame::Stdout(bytes) => {
                 self.stdout += bytes.len() as u64;
-                if write(std::io::stdout().lock(), &bytes)? {
-                    // As `yes | head` does: whoever read it has enough. The daemon ends the job.
-                    return Ok(Some(Exit::Task(128 + 13)));
-                }
+                self.printing.push(Stream::Stdout, bytes);
             }
             Frame::Stderr(bytes) => {
                 self.stderr += bytes.len() as u64;
-                write(std::io::stderr().lock(), &bytes)?;
+                self.printing.push(Stream::Stderr, bytes);
             }
             Frame::Gap(gap) => {
                 let passed =
@@ -189,11 +195,14 @@ impl<'a> Session<'a> {
                     gap.from, gap.to, gap.output
                 ));
             }
+            Frame::Unread(why) => {
+                self.printer.say(&format!("the rest of the output is lost: {why}"))
+            }
             Frame::Job(job) => self.on_job(*job),
-            Frame::Ended(job) => return Ok(Some(self.on_ended(&job))),
+            Frame::Ended(job) => return Some(job),
             Frame::Stdin(_) | Frame::StdinEof => {}
         }
-        Ok(None)
+        None
     }
 
     fn on_job(&mut self, job: JobView) {
@@ -296,5 +305,14 @@ impl<'a> Session<'a> {
                 }
             }
         }
+    }
+}
+
+/// The end of a user who takes no more output.
+fn cannot_print(stop: Stop) -> Result<Exit, Failure> {
+    match stop {
+        // As `yes | head` does: whoever read it has enough. The daemon ends the job.
+        Stop::Closed => Ok(Exit::Task(128 + 13)),
+        Stop::Failed(error) => Err(error.into()),
     }
 }

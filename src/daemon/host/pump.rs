@@ -8,7 +8,7 @@ use super::table::Hosted;
 use crate::core::task::Outcome;
 use crate::core::time::WallTime;
 use crate::daemon::stream::{StreamError, Writer};
-use crate::run::{Chunk, OutputReader, Totals};
+use crate::run::{Chunk, OutputReader};
 use crate::wire::task::{DATA_MAX, Output, ToHome};
 
 /// From the files of a task into one stream.
@@ -54,7 +54,7 @@ impl Pump {
                 return writer.control(&ToHome::Ended { outcome, at }).await;
             }
             if !self.follow {
-                return Ok(());
+                return writer.control(&ToHome::Enough).await;
             }
             tokio::select! {
                 changed = totals.changed(), if totals_live => totals_live = changed.is_ok(),
@@ -69,19 +69,13 @@ impl Pump {
     /// Sends one piece of an output, if there is one.
     async fn send(&mut self, writer: &mut Writer, output: Output) -> Result<bool, StreamError> {
         let Some(offset) = self.next(output) else { return Ok(false) };
-        let chunk = {
-            let (reader, count): (&OutputReader, fn(&Totals) -> u64) = match output {
-                Output::Stdout => (&self.outputs.0, |totals| totals.stdout),
-                Output::Stderr => (&self.outputs.1, |totals| totals.stderr),
-            };
-            reader.read(offset, DATA_MAX, || count(&self.hosted.totals.borrow()))?
+        let totals = *self.hosted.totals.borrow();
+        let (reader, total) = match output {
+            Output::Stdout => (&self.outputs.0, totals.stdout),
+            Output::Stderr => (&self.outputs.1, totals.stderr),
         };
-        match chunk {
+        match reader.read(offset, DATA_MAX, total)? {
             Chunk::Empty => return Ok(false),
-            Chunk::Data(bytes) if bytes.is_empty() => {
-                // The disk was full when these were written: they are lost.
-                self.lose(writer, output, offset).await?;
-            }
             Chunk::Data(bytes) => {
                 writer.data(Some(output), offset, &bytes).await?;
                 self.advance(output, offset + bytes.len() as u64);
@@ -92,21 +86,6 @@ impl Pump {
             }
         }
         Ok(true)
-    }
-
-    async fn lose(
-        &mut self,
-        writer: &mut Writer,
-        output: Output,
-        from: u64,
-    ) -> Result<(), StreamError> {
-        let totals = *self.hosted.totals.borrow();
-        let to = match output {
-            Output::Stdout => totals.stdout,
-            Output::Stderr => totals.stderr,
-        };
-        self.advance(output, to);
-        writer.control(&ToHome::Gap { output, from, to }).await
     }
 
     fn next(&self, output: Output) -> Option<u64> {

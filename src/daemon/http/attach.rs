@@ -162,6 +162,7 @@ pub(super) fn frame_of(piece: Piece) -> Frame {
     match piece {
         Piece::Data(Output::Stdout, bytes) => Frame::Stdout(bytes),
         Piece::Data(Output::Stderr, bytes) => Frame::Stderr(bytes),
+        Piece::Unread(why) => Frame::Unread(why),
         Piece::Gap(output, from, to) => Frame::Gap(Gap { output: name(output), from, to }),
     }
 }

@@ -96,8 +96,8 @@ impl Viewer {
                     match self.read(TaskId { job, attempt }, node).await {
                         Ok(()) => return,
                         Err(error) if !self.follow => {
-                            tracing::debug!(%error, "output cannot be read");
-                            return;
+                            let node = view.node_name.as_deref().unwrap_or("its node");
+                            return self.unread(format!("{node} cannot be asked: {error}")).await;
                         }
                         Err(error) => tracing::debug!(%error, "output is read again"),
                     }
@@ -110,7 +110,7 @@ impl Viewer {
                         changed = changes.changed() => if changed.is_err() { return },
                     }
                     if changes.borrow().state == "lost" {
-                        return;
+                        return self.unread("the job is lost, its node away".into()).await;
                     }
                 }
                 // It has not run yet, and may never.
@@ -138,26 +138,39 @@ impl Viewer {
             };
             match frame {
                 Ok(TaskFrame::Data { output: Some(output), offset, bytes }) => {
-                    self.advance(output, offset + bytes.len() as u64);
+                    self.advance(output, offset, offset + bytes.len() as u64)?;
                     let _ = self.pieces.send(Piece::Data(output, bytes)).await;
                 }
                 Ok(TaskFrame::Control(ToHome::Gap { output, from, to })) => {
-                    self.advance(output, to);
+                    self.advance(output, from, to)?;
                     let _ = self.pieces.send(Piece::Gap(output, from, to)).await;
                 }
-                Ok(TaskFrame::Control(ToHome::Ended { .. } | ToHome::Unknown)) => return Ok(()),
-                // All there is, when nobody wants to wait for more.
-                Err(StreamError::Closed) if !self.follow => return Ok(()),
+                Ok(TaskFrame::Control(ToHome::Ended { .. } | ToHome::Enough)) => return Ok(()),
+                Ok(TaskFrame::Control(ToHome::Unknown)) => {
+                    self.unread("its node no longer keeps the output".into()).await;
+                    return Ok(());
+                }
                 Ok(_) => return Err(StreamError::Protocol("a view got something else")),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    fn advance(&mut self, output: Output, to: u64) {
-        match output {
-            Output::Stdout => self.wanted.0 = Some(to),
-            Output::Stderr => self.wanted.1 = Some(to),
+    async fn unread(&self, why: String) {
+        // Whoever reads may be gone.
+        let _ = self.pieces.send(Piece::Unread(why)).await;
+    }
+
+    /// The next piece of an output has to begin where the last one ended.
+    fn advance(&mut self, output: Output, from: u64, to: u64) -> Result<(), StreamError> {
+        let next = match output {
+            Output::Stdout => &mut self.wanted.0,
+            Output::Stderr => &mut self.wanted.1,
+        };
+        if *next != Some(from) || to < from {
+            return Err(StreamError::Protocol("output is not where it should be"));
         }
+        *next = Some(to);
+        Ok(())
     }
 }
