@@ -4,6 +4,7 @@ pub mod bench;
 pub mod command;
 pub mod demo;
 pub mod figures;
+pub mod lan;
 pub mod leftovers;
 pub mod mesh;
 pub mod stopwatch;

@@ -6,6 +6,7 @@
 mod admission;
 mod failover;
 mod keeper;
+mod lan;
 mod logs;
 mod race;
 mod restart;

@@ -55,14 +55,19 @@ pub struct Node {
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
 impl Node {
-    /// A node that has not been started. `arguments` go to every `up`.
+    /// A node on loopback that has not been started. `arguments` go to every `up`.
     pub fn new(program: &Program, root: &Path, name: &str, arguments: &[&str]) -> Self {
-        let fixed = ["--name", name, "--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns"];
+        let fixed = ["--listen", "/ip4/127.0.0.1/tcp/0", "--no-mdns"];
+        Self::anywhere(program, root, name, &[&fixed, arguments].concat())
+    }
+
+    /// A node that has not been started, and listens where its arguments say.
+    pub fn anywhere(program: &Program, root: &Path, name: &str, arguments: &[&str]) -> Self {
         Self {
             name: name.to_owned(),
             dir: root.join(name),
             program: program.clone(),
-            arguments: fixed.iter().chain(arguments).map(OsString::from).collect(),
+            arguments: ["--name", name].iter().chain(arguments).map(OsString::from).collect(),
             process: None,
         }
     }
@@ -121,9 +126,9 @@ impl Node {
     async fn keep_port(&mut self) -> Result<()> {
         let addresses = self.client().addresses().await?.addresses;
         let address = addresses.first().and_then(|address| address.split("/p2p/").next());
-        let listen = self.arguments.iter().position(|argument| argument == "--listen");
-        if let (Some(address), Some(at)) = (address, listen) {
-            self.arguments[at + 1] = address.into();
+        let any = self.arguments.iter().position(|argument| argument == "/ip4/127.0.0.1/tcp/0");
+        if let (Some(address), Some(at)) = (address, any) {
+            self.arguments[at] = address.into();
         }
         Ok(())
     }
@@ -275,7 +280,14 @@ impl Mesh {
     /// # Errors
     /// If it does not start.
     pub async fn add(&mut self, program: &Program, name: &str, arguments: &[&str]) -> Result<()> {
-        let mut node = Node::new(program, self.root.path(), name, arguments);
+        self.join(Node::new(program, self.root.path(), name, arguments)).await
+    }
+
+    /// Starts a node: the first founds the mesh, the others join by a ticket of the first.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub async fn join(&mut self, mut node: Node) -> Result<()> {
         match self.nodes.first() {
             None => {
                 node.output(&["init"]).await?;
