@@ -24,7 +24,7 @@ use super::grant::Grant;
 use super::id::{NodeId, Reign, Term};
 use super::outbox::Outbox;
 use super::placement::{Held, Placement, block};
-use super::queue::{Full, Place, Queue, older};
+use super::queue::{Full, Place, Queue, Waiting, older};
 use super::report::Report;
 use super::request::WaitReason;
 use super::signed::{Key, Signed};
@@ -131,6 +131,16 @@ impl Controller {
         let settled = reign.settling.as_ref().map(|(_, until)| *until);
         let expiry = reign.granted.values().map(|granted| granted.until).min();
         earliest([settled, reign.tell_at, expiry])
+    }
+
+    /// What waits here, in order.
+    pub fn queue(&self) -> impl Iterator<Item = (&Place, &Waiting)> {
+        self.reign.iter().flat_map(|reign| reign.queue.iter())
+    }
+
+    /// How many grants are under way.
+    pub fn granted(&self) -> usize {
+        self.reign.as_ref().map_or(0, |reign| reign.granted.len())
     }
 
     /// How many requests wait here.
@@ -309,6 +319,7 @@ impl Controller {
                         node,
                         incarnation,
                         gpus,
+                        key: place_of.0,
                         ttl_ms: u32::try_from(self.config.grant_ttl.as_millis())
                             .unwrap_or(u32::MAX),
                     };

@@ -7,6 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::control::OrderKey;
 use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Term};
 use super::signed::Signable;
 
@@ -27,6 +28,8 @@ pub struct Grant {
     pub incarnation: Incarnation,
     /// The GPUs, with the lease number that the controller saw.
     pub gpus: Vec<(GpuUuid, LeaseSeq)>,
+    /// The place in the queue that the request has had, for when it has to ask again.
+    pub key: OrderKey,
     /// For how many milliseconds the home may present it, counted on each side's own monotonic
     /// clock: the home from its arrival, the controller from its sending.
     pub ttl_ms: u32,

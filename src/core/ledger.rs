@@ -246,6 +246,11 @@ impl Ledger {
         self.leases.contains_key(&task)
     }
 
+    /// How many jobs' latest attempts are remembered.
+    pub fn attempts(&self) -> usize {
+        self.attempts.len()
+    }
+
     /// How many tasks have a lease.
     pub fn tasks(&self) -> usize {
         self.leases.len()

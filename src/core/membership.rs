@@ -99,6 +99,11 @@ impl Membership {
         earliest([timer, self.suspects.values().map(|(at, _)| *at).min()])
     }
 
+    /// How many timers are set.
+    pub fn timers(&self) -> usize {
+        self.timers.len() + self.suspects.len()
+    }
+
     /// The other members that are alive, suspects included.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.foca.iter_members().map(|member| member.id().node)

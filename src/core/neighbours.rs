@@ -126,6 +126,11 @@ impl Neighbours {
         self.deadline
     }
 
+    /// How many messages wait for a link.
+    pub fn parked(&self) -> usize {
+        self.parked.values().map(VecDeque::len).sum()
+    }
+
     /// The linked peers.
     pub fn links(&self) -> &BTreeSet<NodeId> {
         &self.links

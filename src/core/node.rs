@@ -91,6 +91,25 @@ pub enum Effect {
     StoreTerm(Term),
 }
 
+/// How much a node keeps for what is under way: each number is bounded by its machine.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Load {
+    /// Timers of SWIM.
+    pub timers: usize,
+    /// Messages for peers without a link.
+    pub parked: usize,
+    /// Requests in the queue of the controller.
+    pub waiting: usize,
+    /// Grants of the controller that are under way.
+    pub granted: usize,
+    /// Jobs of this home that have not ended.
+    pub unended: usize,
+    /// Tasks with a lease.
+    pub leases: usize,
+    /// Jobs whose latest attempt is remembered.
+    pub attempts: usize,
+}
+
 /// One node: its machines.
 #[derive(Debug)]
 pub struct Node {
@@ -180,6 +199,19 @@ impl Node {
     /// The links of this node.
     pub fn neighbours(&self) -> &Neighbours {
         &self.neighbours
+    }
+
+    /// How much is kept for what is under way.
+    pub fn load(&self) -> Load {
+        Load {
+            timers: self.membership.timers(),
+            parked: self.neighbours.parked(),
+            waiting: self.controller.waiting(),
+            granted: self.controller.granted(),
+            unended: self.jobs.unended(),
+            leases: self.ledger.tasks(),
+            attempts: self.ledger.attempts(),
+        }
     }
 
     /// What this node says of itself.

@@ -43,7 +43,7 @@ impl Key {
         ciborium::into_writer(&value, &mut bytes).expect("a signable value can be encoded");
         let signature = self.0.sign(&with_context::<T>(&bytes)).to_bytes();
         let parts = Parts { signer: self.id(), bytes, signature: signature.to_vec() };
-        Signed { value, parts: Arc::new(parts) }
+        Signed(Arc::new(Content { value, parts }))
     }
 }
 
@@ -53,15 +53,30 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A verified value. Cheap to clone but for the value itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Signed<T> {
+/// A verified value that never changes. Cheap to clone.
+#[derive(PartialEq, Eq)]
+pub struct Signed<T>(Arc<Content<T>>);
+
+#[derive(PartialEq, Eq)]
+struct Content<T> {
     value: T,
-    parts: Arc<Parts>,
+    parts: Parts,
+}
+
+impl<T> Clone for Signed<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Signed<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} signed by {:?}", self.0.value, self.0.parts.signer)
+    }
 }
 
 /// What travels.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Serialize, Deserialize)]
 struct Parts {
     signer: NodeId,
     #[serde(with = "serde_bytes")]
@@ -70,32 +85,26 @@ struct Parts {
     signature: Vec<u8>,
 }
 
-impl fmt::Debug for Parts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "by {:?}", self.signer)
-    }
-}
-
 impl<T> Signed<T> {
     /// What was said.
     pub fn value(&self) -> &T {
-        &self.value
+        &self.0.value
     }
 
     /// Who said it.
     pub fn signer(&self) -> NodeId {
-        self.parts.signer
+        self.0.parts.signer
     }
 
     /// The bytes under the signature: what a digest is made of.
     pub fn bytes(&self) -> &[u8] {
-        &self.parts.bytes
+        &self.0.parts.bytes
     }
 }
 
 impl<T> Serialize for Signed<T> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        self.parts.serialize(to)
+        self.0.parts.serialize(to)
     }
 }
 
@@ -107,7 +116,7 @@ impl<'de, T: Signable> Deserialize<'de> for Signed<T> {
         key.verify_strict(&with_context::<T>(&parts.bytes), &signature)
             .map_err(D::Error::custom)?;
         let value = ciborium::from_reader(parts.bytes.as_slice()).map_err(D::Error::custom)?;
-        Ok(Self { value, parts: Arc::new(parts) })
+        Ok(Self(Arc::new(Content { value, parts })))
     }
 }
 

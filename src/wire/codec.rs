@@ -65,6 +65,7 @@ mod tests {
             node: node(1),
             incarnation: Incarnation(4),
             gpus: vec![(GpuUuid("GPU-1".into()), LeaseSeq(9))],
+            key: OrderKey { term: Term(3), seq: 4 },
             ttl_ms: 20_000,
         }
     }

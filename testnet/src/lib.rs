@@ -5,7 +5,8 @@
 //! pure core alone, which is how the rule that the core reaches nowhere upward is compiled and not
 //! only promised.
 
-pub mod world;
+pub mod command;
+pub mod sim;
 
 #[cfg(feature = "live")]
 pub mod live;

@@ -3,25 +3,10 @@
 
 use std::process::ExitCode;
 
-#[cfg(feature = "live")]
 fn main() -> ExitCode {
-    use std::ffi::OsString;
-
-    use testnet::live::command;
-
-    let mut arguments: Vec<OsString> = std::env::args_os().collect();
-    match arguments.get(1) {
-        Some(first) if first == gpuvine::run::KEEPER => gpuvine::run::keeper_main(&arguments[2..]),
-        Some(first) if first == command::AS_GPUVINE => {
-            arguments.remove(1);
-            gpuvine::cli::main(arguments)
-        }
-        _ => command::main(),
+    #[cfg(feature = "live")]
+    if let Some(code) = testnet::live::command::as_gpuvine() {
+        return code;
     }
-}
-
-/// Without daemons there is the core in virtual time: see [`testnet::world`].
-#[cfg(not(feature = "live"))]
-fn main() -> ExitCode {
-    testnet::world::main()
+    testnet::command::main()
 }

@@ -193,9 +193,14 @@ impl Jobs {
         self.due.first().map(|(at, _)| *at)
     }
 
+    /// Jobs that have not ended.
+    pub fn unended(&self) -> usize {
+        self.jobs.len() - self.ended.len()
+    }
+
     /// Whether another job is taken on.
     pub fn has_room(&self) -> bool {
-        self.jobs.len() - self.ended.len() < UNENDED_MAX
+        self.unended() < UNENDED_MAX
     }
 
     /// The record of a job.
@@ -400,6 +405,7 @@ impl Jobs {
         match &entry.record.state {
             JobState::Waiting { .. } => {
                 entry.record.state = JobState::Starting { grant: value.clone() };
+                entry.record.key.get_or_insert(value.key);
                 entry.tries = 0;
                 entry.doubt = false;
                 // To have it on disk before the offer is sent would cost every submission a flush.

@@ -45,6 +45,7 @@ fn grant(attempt: u64) -> Signed<Grant> {
         node: node(NODE),
         incarnation: Incarnation(1),
         gpus: vec![(GpuUuid("a".into()), LeaseSeq(0))],
+        key: OrderKey::default(),
         ttl_ms: 1_000,
     })
 }

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::control::OrderKey;
 use crate::core::id::Term;
 use crate::core::report::testing::{gpu, node};
 use crate::core::signed::Key;
@@ -23,6 +24,7 @@ fn grant(job: u64, gpus: &[(&str, u64)]) -> Grant {
         node: node(1),
         incarnation: Incarnation(4),
         gpus: gpus.iter().map(|(gpu, seq)| (GpuUuid((*gpu).into()), LeaseSeq(*seq))).collect(),
+        key: OrderKey::default(),
         ttl_ms: 1_000,
     }
 }

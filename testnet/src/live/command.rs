@@ -1,10 +1,11 @@
 //! The command line of `testnet`.
 
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
-use clap::{Parser, Subcommand};
+use clap::Subcommand;
 
 use super::mesh::Program;
 use super::talk::Talk;
@@ -13,16 +14,9 @@ use super::{bench, demo, up};
 /// The first argument with which this program starts itself as `gpuvine`.
 pub const AS_GPUVINE: &str = "__gpuvine";
 
-/// A mesh of gpuvine daemons on this machine, with simulated GPUs.
-#[derive(Debug, Parser)]
-#[command(name = "testnet", version, after_help = "Example: testnet demo")]
-struct Arguments {
-    #[command(subcommand)]
-    command: Command,
-}
-
+/// What is done with real daemons.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub enum Command {
     /// Five nodes are joined, used, robbed of their controller, and go on.
     #[command(after_help = "Example: testnet demo --json > figures.json")]
     Demo {
@@ -38,41 +32,56 @@ enum Command {
     Bench(bench::Arguments),
 }
 
-/// Parses the command line and does what it says.
-pub fn main() -> ExitCode {
-    let arguments = Arguments::parse();
-    let result = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start the runtime")
-        .and_then(|runtime| runtime.block_on(interruptible(arguments)));
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            // Without a standard error there is nobody to tell.
-            let _ = writeln!(std::io::stderr(), "testnet: {error:#}");
-            ExitCode::FAILURE
+impl Command {
+    /// Does what it says.
+    pub(crate) fn run(self) -> ExitCode {
+        let result = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the runtime")
+            .and_then(|runtime| runtime.block_on(interruptible(self)));
+        match result {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                // Without a standard error there is nobody to tell.
+                let _ = writeln!(std::io::stderr(), "testnet: {error:#}");
+                ExitCode::FAILURE
+            }
         }
     }
 }
 
+/// When this program was started as `gpuvine`, or as a keeper of one: what it ends with.
+pub fn as_gpuvine() -> Option<ExitCode> {
+    let mut arguments: Vec<OsString> = std::env::args_os().collect();
+    let first = arguments.get(1)?;
+    if first == gpuvine::run::KEEPER {
+        return Some(gpuvine::run::keeper_main(&arguments[2..]));
+    }
+    if first == AS_GPUVINE {
+        arguments.remove(1);
+        return Some(gpuvine::cli::main(arguments));
+    }
+    None
+}
+
 /// Ctrl-C and SIGTERM drop what runs, and with it every process and file of the mesh.
-async fn interruptible(arguments: Arguments) -> Result<()> {
+async fn interruptible(command: Command) -> Result<()> {
     let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
     tokio::select! {
-        result = run(arguments) => result,
+        result = run(command) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; the mesh is gone")),
         _ = term.recv() => Err(anyhow::anyhow!("terminated; the mesh is gone")),
     }
 }
 
-async fn run(arguments: Arguments) -> Result<()> {
+async fn run(command: Command) -> Result<()> {
     let program = Program {
         path: std::env::current_exe().context("cannot find this program's own file")?,
         prefix: vec![AS_GPUVINE.into()],
     };
-    match arguments.command {
+    match command {
         Command::Demo { json } => {
             let talk = Talk::new(json);
             let findings = tokio::time::timeout(demo::LIMIT, demo::play(&program, &talk))

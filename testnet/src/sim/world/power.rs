@@ -1,0 +1,225 @@
+//! Daemons and machines that start, stop, die and come back.
+
+use gpuvine::core::job;
+use gpuvine::core::ledger::Input as Ledger;
+use gpuvine::core::node::{Config, Input, Node};
+use gpuvine::core::reporting::Facts;
+use gpuvine::core::task::Outcome;
+use gpuvine::core::time::{Duration, Instant};
+use gpuvine::core::{controller, election, ledger};
+use rand::RngExt as _;
+
+use super::World;
+use crate::sim::disk::Image;
+use crate::sim::invariants::Fact;
+use crate::sim::machine::{Clock, Hosted, Memory};
+use crate::sim::options::Fault;
+use crate::sim::sabotage::Sabotage;
+
+impl World {
+    /// Switches all machines on, one after the other, and lets the mesh come together.
+    pub fn found(&mut self) {
+        for machine in 0..self.machines.len() {
+            self.new_clock(machine);
+            let image = &mut self.machines[machine].disk.image;
+            if machine == 0 {
+                image.seniority = Some(0);
+            } else {
+                image.peers.insert(0);
+            }
+            self.start(machine);
+            let wait = Duration::from_millis(self.rng.random_range(20..1_500));
+            self.run(wait);
+        }
+    }
+
+    /// Clocks begin anywhere.
+    fn new_clock(&mut self, machine: usize) {
+        let base = Instant::from_nanos(self.rng.random_range(1..3_600) * 1_000_000_000);
+        let drift = self.rng.random_range(-2_000..=2_000);
+        let drifts = self.options.faults.has(Fault::Drift);
+        self.machines[machine].clock = Clock::new(self.now, base, if drifts { drift } else { 0 });
+    }
+
+    /// Starts a daemon: as `daemon::start` does.
+    pub(crate) fn start(&mut self, machine: usize) {
+        if self.machines[machine].is_up() {
+            return;
+        }
+        let seed = self.rng.random();
+        let old = self.machines[machine].old_disk.is_some();
+        let here = &mut self.machines[machine];
+        if let Some(image) = here.old_disk.take() {
+            here.disk.image = image;
+        }
+        here.life += 1;
+        here.memory = Memory::default();
+        here.timer = None;
+        here.held.clear();
+        if self.sabotage == Some(Sabotage::ForgetJobs) {
+            here.disk.image.jobs.clear();
+        }
+        here.disk.image.incarnation = here.disk.image.incarnation.next();
+        let config = config(machine, here.key.clone(), &here.disk.image, seed);
+        let local = here.clock.local(self.now);
+        here.node = Some(Node::new(config, local));
+        let image = here.disk.image.clone();
+        let (life, incarnation) = (here.life, image.incarnation);
+        self.say(machine, "boots", format_args!("life {life} incarnation {incarnation} old={old}"));
+        self.checks.see(&Fact::Boots { machine, old });
+        self.recover(machine);
+        for record in image.jobs.into_values() {
+            self.input(machine, Input::Job(job::Input::Recall(Box::new(record))));
+        }
+        if let Some(node) = &self.machines[machine].node {
+            self.checks.see(&Fact::Recalled { machine, node });
+        }
+        self.input(machine, Input::Addresses(vec![format!("m{machine}")]));
+        let gpus = self.machines[machine].inventory();
+        self.input(machine, Input::Inventory(gpus, None));
+        self.set_timer(machine);
+    }
+
+    /// Tasks of before this start: those that live keep their leases, of the others the end is
+    /// kept for their homes.
+    fn recover(&mut self, machine: usize) {
+        let here = &mut self.machines[machine];
+        let alive: Vec<_> = here.processes.values().map(|process| process.lease.clone()).collect();
+        for (task, (lease, outcome, at)) in &here.endings {
+            let hosted = Hosted { home: lease.home, ended: Some((outcome.clone(), *at)) };
+            here.memory.hosted.insert(*task, hosted);
+        }
+        for lease in alive {
+            let here = &mut self.machines[machine];
+            let (task, home) = (lease.task, lease.home);
+            here.memory.hosted.insert(task, Hosted { home, ended: None });
+            self.input(machine, Input::Ledger(Ledger::Adopt(lease)));
+        }
+    }
+
+    /// kill -9 of a daemon; its tasks do not notice.
+    pub(crate) fn kill(&mut self, machine: usize) {
+        if !self.machines[machine].is_up() {
+            return;
+        }
+        self.say(machine, "killed", format_args!(""));
+        self.end(machine, false);
+    }
+
+    /// The operator ends a daemon.
+    pub(crate) fn leave(&mut self, machine: usize) {
+        if self.machines[machine].is_up() && !self.machines[machine].frozen {
+            self.say(machine, "leaves", format_args!(""));
+            self.input(machine, Input::Leave);
+            self.end(machine, false);
+        }
+    }
+
+    fn end(&mut self, machine: usize, silently: bool) {
+        let survives = self.rng.random_bool(0.5);
+        let here = &mut self.machines[machine];
+        here.node = None;
+        here.frozen = false;
+        here.held.retain(|event| World::place(event).is_none());
+        here.disk.crash(survives);
+        self.abandon(machine, silently);
+        // Streams within the machine.
+        self.streams.retain(|_, stream| stream.home != machine || stream.node != machine);
+    }
+
+    /// The machine loses power.
+    pub(crate) fn power_off(&mut self, machine: usize) {
+        self.say(machine, "power off", format_args!(""));
+        if self.machines[machine].is_up() {
+            self.end(machine, true);
+        }
+        let at = self.wall();
+        let here = &mut self.machines[machine];
+        here.boot += 1;
+        here.asleep = false;
+        here.held.clear();
+        self.network.silent.remove(&machine);
+        let here = &mut self.machines[machine];
+        for (task, process) in std::mem::take(&mut here.processes) {
+            self.checks.see(&Fact::Lost { task });
+            // The folder of the task may not have been synced.
+            if self.rng.random_bool(0.7) {
+                let outcome = Outcome::Lost { why: "the machine was restarted".into() };
+                here.endings.insert(task, (process.lease, outcome, at));
+            }
+        }
+        self.new_clock(machine);
+    }
+
+    /// The daemon stops in its tracks, or the whole machine does.
+    pub(crate) fn freeze(&mut self, machine: usize, asleep: bool) {
+        let here = &mut self.machines[machine];
+        if !here.is_up() || here.frozen {
+            return;
+        }
+        here.frozen = true;
+        here.asleep = asleep;
+        if asleep {
+            self.network.silent.insert(machine);
+            self.check_idle_links();
+        }
+        self.say(machine, "frozen", format_args!("asleep={asleep}"));
+    }
+
+    /// It goes on, with all that has come meanwhile.
+    pub(crate) fn thaw(&mut self, machine: usize) {
+        let here = &mut self.machines[machine];
+        if !here.frozen {
+            return;
+        }
+        here.frozen = false;
+        here.asleep = false;
+        let held = std::mem::take(&mut here.held);
+        self.say(machine, "thawed", format_args!("{} events waited", held.len()));
+        self.network.silent.remove(&machine);
+        self.unstall();
+        for event in held {
+            self.happen(event);
+        }
+        self.set_timer(machine);
+    }
+
+    /// GPUs vanish or come back; the daemon looks again some time later, here at once.
+    pub(crate) fn look(&mut self, machine: usize) {
+        let gpus = self.machines[machine].inventory();
+        self.input(machine, Input::Inventory(gpus, None));
+    }
+}
+
+fn config(
+    machine: usize,
+    key: gpuvine::core::signed::Key,
+    image: &Image,
+    seed: [u8; 32],
+) -> Config {
+    let facts = Facts {
+        name: format!("n{machine}"),
+        labels: std::collections::BTreeMap::new(),
+        priority: 0,
+        cpus: 8,
+        memory_bytes: 64 << 30,
+        software: "simulated".into(),
+    };
+    let bootstrap: Vec<String> = image.peers.iter().map(|peer| format!("m{peer}")).collect();
+    let mut settings = election::Config::default();
+    if bootstrap.is_empty() {
+        settings.listen = Duration::ZERO;
+    }
+    Config {
+        key,
+        incarnation: image.incarnation,
+        term: image.term,
+        seniority: image.seniority,
+        facts,
+        bootstrap,
+        seed,
+        election: settings,
+        controller: controller::Config::default(),
+        ledger: ledger::Config::default(),
+    }
+}
