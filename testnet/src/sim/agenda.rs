@@ -29,9 +29,4 @@ impl<E> Agenda<E> {
     pub(crate) fn pop(&mut self) -> Option<(Instant, E)> {
         self.events.pop_first().map(|((at, _), event)| (at, event))
     }
-
-    /// How many wait.
-    pub(crate) fn len(&self) -> usize {
-        self.events.len()
-    }
 }

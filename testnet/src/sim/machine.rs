@@ -18,7 +18,6 @@ use super::world::Event;
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     pub(crate) lease: LeaseRecord,
-    pub(crate) gpus: Vec<GpuUuid>,
     pub(crate) temper: Temper,
     /// How the command ended, once it has.
     pub(crate) ended: Option<Outcome>,

@@ -57,15 +57,6 @@ impl Link {
     }
 }
 
-/// When something that is sent arrives.
-#[derive(Debug)]
-pub(crate) enum Sent {
-    /// At these times: once, or by a fault not at all or twice.
-    Arrives(Vec<Instant>),
-    /// When the cut heals. True if the link has been free until now.
-    Stalls(bool),
-}
-
 /// All links, and what is wrong with the medium.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -200,14 +191,15 @@ impl Network {
         Some((link.ends, link.known))
     }
 
-    /// Sends something; `None` if the link is gone.
+    /// Sends something; when it arrives: once, or by a fault not at all or twice. `None` if the link
+    /// is gone, or while it is cut.
     pub(crate) fn send(
         &mut self,
         id: LinkId,
         from: usize,
         cargo: &Cargo,
         now: Instant,
-    ) -> Option<Sent> {
+    ) -> Option<Vec<Instant>> {
         let to = self.links.get(&id)?.other(from);
         let blocked = self.is_cut(from, to);
         let unheard = blocked || self.is_cut(to, from);
@@ -224,10 +216,10 @@ impl Network {
         }
         if blocked {
             link.stalled[direction].push(cargo.clone());
-            return Some(Sent::Stalls(link.stuck_since == Some(now)));
+            return None;
         }
         let at = (now + delay).max(link.last[direction]);
-        Some(Sent::Arrives(match fate {
+        Some(match fate {
             fate if fate < 1.0 => Vec::new(),
             fate if fate < 2.0 => vec![at, at + delay],
             fate if fate < 3.0 => vec![at + delay * 8],
@@ -235,7 +227,7 @@ impl Network {
                 link.last[direction] = at;
                 vec![at]
             }
-        }))
+        })
     }
 
     /// What was stalled on links that are free again: link, sender, cargo.

@@ -193,7 +193,6 @@ impl World {
         self.say(machine, "starts", format_args!("{task} on {} GPUs", gpus.len()));
         let process = Process {
             lease: spawn.lease,
-            gpus,
             temper,
             ended: None,
             told_to_stop: false,

@@ -6,7 +6,7 @@ use gpuvine::core::time::{Duration, Instant};
 use rand::RngExt as _;
 
 use super::{Event, World};
-use crate::sim::network::{Cargo, DIAL_FOR, GIVE_UP, LinkId, Sent};
+use crate::sim::network::{Cargo, DIAL_FOR, GIVE_UP, LinkId};
 
 /// How long an idle end takes to notice that the other is gone without a word.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -48,7 +48,8 @@ impl World {
         }
         // The other end may not have noticed that an older link is gone.
         if let Some(old) = self.network.any_link(from, to) {
-            self.reset(old, Some(Duration::ZERO));
+            let after = self.network.delay(from, to) * self.rng.random_range(1..20);
+            self.reset(old, Some(after));
         }
         let link = self.network.connect(from, to, self.now);
         let delay = self.network.delay(from, to);
@@ -74,6 +75,11 @@ impl World {
     }
 
     pub(super) fn on_link_gone(&mut self, link: LinkId, at: usize, peer: usize) {
+        if self.network.link(at, peer).is_some() {
+            // There is another connection already: only what was on this one is lost.
+            self.lose_streams(link, at);
+            return;
+        }
         self.say(at, "unlinked", format_args!("n{peer}"));
         let id = self.machines[peer].id;
         // In the daemon two tasks notice, in any order.
@@ -121,13 +127,8 @@ impl World {
 
     pub(crate) fn send(&mut self, link: LinkId, from: usize, cargo: Cargo) {
         let Some(to) = self.network.get(link).map(|found| found.other(from)) else { return };
-        match self.network.send(link, from, &cargo, self.now) {
-            Some(Sent::Arrives(times)) => {
-                for at in times {
-                    self.agenda.at(at, Event::Arrive { link, to, cargo: cargo.clone() });
-                }
-            }
-            Some(Sent::Stalls(_)) | None => {}
+        for at in self.network.send(link, from, &cargo, self.now).unwrap_or_default() {
+            self.agenda.at(at, Event::Arrive { link, to, cargo: cargo.clone() });
         }
         self.watch(link);
     }
