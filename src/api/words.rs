@@ -81,6 +81,7 @@ pub fn why(why: &Why, name: impl Fn(NodeId) -> String) -> String {
     match why {
         Why::Alone => "there was no other node".into(),
         Why::Dead { before } => format!("{} died", name(*before)),
+        Why::Restarted => "it was controller before it was restarted".into(),
         Why::Left { before } => format!("{} left", name(*before)),
         Why::NoController => "there was no controller, and it was the best placed".into(),
         Why::Unreachable { before, standbys } => {

@@ -21,9 +21,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use self::untried::Untried;
 use super::control::{Ask, Message};
 use super::grant::Grant;
-use super::id::{NodeId, Reign, Term};
+use super::id::{Incarnation, NodeId, Reign, Term};
 use super::outbox::Outbox;
-use super::placement::{Held, Placement, block};
+use super::placement::{Held, Placement, block, feasible};
 use super::queue::{Full, Place, Queue, Waiting, older};
 use super::report::Report;
 use super::request::WaitReason;
@@ -44,6 +44,9 @@ pub struct Config {
     pub tell_every: Duration,
     /// How many of the first requests are told when their reason changes.
     pub told_max: usize,
+    /// For how long a request is kept whose home does not repeat it. A few times what homes wait
+    /// before they do.
+    pub ask_ttl: Duration,
 }
 
 impl Default for Config {
@@ -54,6 +57,7 @@ impl Default for Config {
             grant_margin: Duration::from_secs(10),
             tell_every: Duration::from_secs(1),
             told_max: 256,
+            ask_ttl: Duration::from_secs(60),
         }
     }
 }
@@ -88,6 +92,15 @@ pub enum Input {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send(pub NodeId, pub Message);
 
+/// The latest reports that a controller decides on.
+#[derive(Clone, Debug, Default)]
+pub struct Fleet<'a> {
+    /// Of nodes that are alive.
+    pub alive: Vec<&'a Report>,
+    /// Of nodes that are not, and have not left: they may come back.
+    pub absent: Vec<&'a Report>,
+}
+
 /// The controller's desk. Idle while another node reigns.
 #[derive(Debug)]
 pub struct Controller {
@@ -110,6 +123,8 @@ struct Current {
     settling: Option<(BTreeSet<NodeId>, Instant)>,
     /// When reasons that were held back are told.
     tell_at: Option<Instant>,
+    /// When requests are looked for that nobody has repeated.
+    sweep_at: Option<Instant>,
 }
 
 /// A grant under way.
@@ -117,6 +132,8 @@ struct Current {
 struct Granted {
     grant: Signed<Grant>,
     until: Instant,
+    /// The start of the home that asked for it: a later one knows nothing of it.
+    home: Option<Incarnation>,
 }
 
 impl Controller {
@@ -130,7 +147,7 @@ impl Controller {
         let reign = self.reign.as_ref()?;
         let settled = reign.settling.as_ref().map(|(_, until)| *until);
         let expiry = reign.granted.values().map(|granted| granted.until).min();
-        earliest([settled, reign.tell_at, expiry])
+        earliest([settled, reign.tell_at, reign.sweep_at, expiry])
     }
 
     /// What waits here, in order.
@@ -138,9 +155,15 @@ impl Controller {
         self.reign.iter().flat_map(|reign| reign.queue.iter())
     }
 
-    /// How many grants are under way.
-    pub fn granted(&self) -> usize {
-        self.reign.as_ref().map_or(0, |reign| reign.granted.len())
+    /// The grants under way.
+    pub fn grants(&self) -> impl Iterator<Item = &Grant> {
+        let granted = self.reign.iter().flat_map(|reign| reign.granted.values());
+        granted.map(|granted| granted.grant.value())
+    }
+
+    /// Whether this node reigns.
+    pub fn reigns(&self) -> bool {
+        self.reign.is_some()
     }
 
     /// How many requests wait here.
@@ -148,21 +171,21 @@ impl Controller {
         self.reign.as_ref().map_or(0, |reign| reign.queue.len())
     }
 
-    /// Handles one input; `fleet` are the latest reports of the living nodes.
+    /// Handles one input.
     pub fn handle(
         &mut self,
         input: Input,
-        fleet: &[&Report],
+        fleet: &Fleet<'_>,
         now: Instant,
         out: &mut Outbox<Send>,
     ) {
         match input {
             Input::Deadline => self.on_deadline(now),
             Input::Deposed => self.reign = None,
-            Input::FleetChanged(node) => self.on_fleet_changed(node, fleet),
+            Input::FleetChanged(node) => self.on_fleet_changed(node, &fleet.alive),
             Input::Linked(node) => _ = self.lost.remove(&node),
             Input::MemberDown(node) => self.on_member_down(node),
-            Input::Received(from, message) => self.on_received(from, message, out),
+            Input::Received(from, message) => self.on_received(from, message, fleet, now, out),
             Input::Reigns { term, members } => self.on_reigns(term, members, now),
             Input::Unlinked(node) => _ = self.lost.insert(node),
         }
@@ -179,6 +202,7 @@ impl Controller {
             granted: BTreeMap::new(),
             settling: (!members.is_empty()).then(|| (members, now + self.config.settle)),
             tell_at: None,
+            sweep_at: None,
         });
     }
 
@@ -191,6 +215,11 @@ impl Controller {
             reign.tell_at = None;
         }
         reign.granted.retain(|_, granted| granted.until > now);
+        if reign.sweep_at.is_some_and(|at| at <= now) {
+            // Its home has dropped it, and the word of that was lost.
+            reign.sweep_at = None;
+            reign.queue.remove_if(|waiting| now.since(waiting.asked) > self.config.ask_ttl);
+        }
     }
 
     /// A report shows what became of grants: a GPU that was leased since, or another start.
@@ -199,7 +228,9 @@ impl Controller {
         let Some(report) = fleet.iter().find(|report| report.node == node) else { return };
         reign.granted.retain(|task, granted| {
             let grant = granted.grant.value();
-            grant.node != node || !is_settled(*task, grant, report)
+            let restarted = granted.home.is_some_and(|start| start != report.incarnation);
+            let settled = grant.node == node && is_settled(*task, grant, report);
+            !(settled || grant.home == node && restarted)
         });
     }
 
@@ -223,18 +254,26 @@ impl Controller {
         }
     }
 
-    fn on_received(&mut self, from: NodeId, message: Message, out: &mut Outbox<Send>) {
+    fn on_received(
+        &mut self,
+        from: NodeId,
+        message: Message,
+        fleet: &Fleet<'_>,
+        now: Instant,
+        out: &mut Outbox<Send>,
+    ) {
         let Some(reign) = &mut self.reign else {
             // The sender took this node for the controller; the caller knows whom it follows.
             return;
         };
         match message {
-            Message::Ask(ask) => Self::on_ask(reign, from, ask, out),
+            Message::Ask(ask) => Self::on_ask(reign, from, ask, now, out),
             Message::Present { term, asks, .. } if term == reign.term => {
                 for ask in asks {
-                    Self::on_ask(reign, from, ask, out);
+                    Self::on_ask(reign, from, ask, now, out);
                 }
                 Self::heard(reign, from);
+                self.on_fleet_changed(from, &fleet.alive);
             }
             Message::Withdraw { task } => {
                 if reign.queue.find(task).is_some_and(|waiting| waiting.home == from) {
@@ -249,7 +288,7 @@ impl Controller {
         }
     }
 
-    fn on_ask(reign: &mut Current, from: NodeId, ask: Ask, out: &mut Outbox<Send>) {
+    fn on_ask(reign: &mut Current, from: NodeId, ask: Ask, now: Instant, out: &mut Outbox<Send>) {
         let task = ask.task;
         // Another home's task: a liar, or an id drawn twice in 2^60.
         let stranger = reign.queue.find(task).is_some_and(|waiting| waiting.home != from)
@@ -276,14 +315,17 @@ impl Controller {
         for older in given_back {
             reign.granted.remove(&older);
         }
-        if let Err(Full) = reign.queue.insert(reign.term, from, ask) {
+        if let Err(Full) = reign.queue.insert(reign.term, from, ask, now) {
             out.push(Send(from, Message::Full { task }));
         }
     }
 
     /// Walks the queue in order: grants what fits, tells the others why they wait.
-    fn serve(&mut self, fleet: &[&Report], now: Instant, out: &mut Outbox<Send>) {
+    fn serve(&mut self, fleet: &Fleet<'_>, now: Instant, out: &mut Outbox<Send>) {
         let Some(reign) = &mut self.reign else { return };
+        if !reign.queue.is_empty() {
+            reign.sweep_at.get_or_insert(now + self.config.ask_ttl / 4);
+        }
         if reign.settling.is_some() || reign.queue.is_empty() {
             return;
         }
@@ -304,7 +346,15 @@ impl Controller {
                 continue;
             }
             let ahead = u32::try_from(ahead - done.len()).unwrap_or(u32::MAX);
-            let untried = Untried::new(&waiting.ask, fleet, &self.lost);
+            // Told at once, but only to a new request: for one that waits there was a node once.
+            if waiting.told.is_none() && waiting.ask.key.is_none() {
+                let known = fleet.alive.iter().chain(&fleet.absent).copied();
+                if let Err(best) = feasible(need, known) {
+                    done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
+                    continue;
+                }
+            }
+            let untried = Untried::new(&waiting.ask, &fleet.alive, &self.lost);
             match untried.place(&waiting.ask, &blocked) {
                 Placement::Fits { node, incarnation, gpus } => {
                     for (gpu, _) in &gpus {
@@ -335,29 +385,22 @@ impl Controller {
                     };
                     // Not where it was refused: it cannot use what is free there.
                     block(need, untried.fleet(), &mut blocked);
-                    exhausted = exhausted || !any_left(fleet, &blocked);
-                    reasons.push((*place_of, reason));
-                }
-                // Told at once, but only to a new request: one that waits may wait for a node that
-                // is being restarted.
-                Placement::Infeasible(best)
-                    if untried.is_whole()
-                        && waiting.told.is_none()
-                        && waiting.ask.key.is_none() =>
-                {
-                    done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
-                }
-                Placement::Infeasible(_) => {
-                    let reason = WaitReason::Busy { matching: 0, free: 0, ahead };
+                    exhausted = exhausted || !any_left(&fleet.alive, &blocked);
                     reasons.push((*place_of, reason));
                 }
             }
         }
-        self.answer(done, now, out);
+        self.answer(done, fleet, now, out);
         self.tell(reasons, now, out);
     }
 
-    fn answer(&mut self, done: Vec<(TaskId, Served)>, now: Instant, out: &mut Outbox<Send>) {
+    fn answer(
+        &mut self,
+        done: Vec<(TaskId, Served)>,
+        fleet: &Fleet<'_>,
+        now: Instant,
+        out: &mut Outbox<Send>,
+    ) {
         let Some(reign) = &mut self.reign else { return };
         for (task, served) in done {
             reign.queue.remove(task);
@@ -365,7 +408,10 @@ impl Controller {
                 Served::Grant(home, grant) => {
                     let until = now + self.config.grant_ttl + self.config.grant_margin;
                     let grant = self.key.sign(grant);
-                    reign.granted.insert(task, Granted { grant: grant.clone(), until });
+                    let asker = fleet.alive.iter().find(|report| report.node == home);
+                    let start = asker.map(|report| report.incarnation);
+                    let granted = Granted { grant: grant.clone(), until, home: start };
+                    reign.granted.insert(task, granted);
                     out.push(Send(home, Message::Granted(grant)));
                 }
                 Served::Infeasible(home, best) => {

@@ -9,26 +9,24 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use sha2::{Digest as _, Sha256};
 
-use super::id::{Incarnation, NodeId, Version};
+use super::id::{GpuUuid, Incarnation, NodeId, Version};
 use super::repair::Digest;
-use super::report::Report;
+use super::report::{GPUS_MAX, Gpu, GpuHealth, LeaseView, Report, TEXT_MAX};
 use super::signed::Signed;
 use super::time::{Duration, Instant};
 
 /// Nodes that a directory holds; of more, new ones are not let in until dead ones are forgotten.
 pub const NODES_MAX: usize = 16_384;
 
-/// GPUs in one report, labels, addresses, and bytes of one text in it. A report beyond them is a
-/// lie or a mistake, and is dropped.
-const GPUS_MAX: usize = 128;
+/// Labels in one report, and addresses. A report beyond these limits or those of its own module is
+/// a lie or a mistake, and is dropped.
 const LABELS_MAX: usize = 64;
 const ADDRESSES_MAX: usize = 64;
-const TEXT_MAX: usize = 512;
 
 /// How long a dead node is remembered.
 const REMEMBER: Duration = Duration::from_hours(24);
@@ -175,10 +173,23 @@ impl Directory {
     }
 }
 
-/// Whether a report keeps to the limits.
+/// Whether a report keeps to the limits, and names each GPU once.
 fn is_sound(report: &Report) -> bool {
     let text = |text: &str| text.len() <= TEXT_MAX;
+    let lease = |lease: &LeaseView| text(&lease.name) && text(&lease.owner);
+    let health = |health: &GpuHealth| match health {
+        GpuHealth::Usable => true,
+        GpuHealth::Broken(why) | GpuHealth::Quarantined(why) => text(why),
+    };
+    let gpu = |gpu: &Gpu| {
+        text(&gpu.uuid.0)
+            && text(&gpu.model)
+            && health(&gpu.health)
+            && gpu.lease.as_ref().is_none_or(lease)
+    };
+    let uuids: BTreeSet<&GpuUuid> = report.gpus.iter().map(|gpu| &gpu.uuid).collect();
     report.gpus.len() <= GPUS_MAX
+        && uuids.len() == report.gpus.len()
         && report.labels.len() <= LABELS_MAX
         && report.addresses.len() <= ADDRESSES_MAX
         && text(&report.name)
@@ -186,7 +197,8 @@ fn is_sound(report: &Report) -> bool {
         && report.gpus_note.as_deref().is_none_or(text)
         && report.addresses.iter().all(|address| text(address))
         && report.labels.iter().all(|(key, value)| text(key) && text(value))
-        && report.gpus.iter().all(|gpu| text(&gpu.uuid.0) && text(&gpu.model))
+        && report.gpus.iter().all(gpu)
+        && report.gpuless_tasks.iter().all(lease)
 }
 
 fn hash(node: NodeId, (incarnation, version): (Incarnation, Version)) -> u64 {

@@ -53,6 +53,8 @@ pub enum Why {
         /// The controller before.
         before: NodeId,
     },
+    /// It was controller before it was restarted, and others still follow it.
+    Restarted,
     /// Most standbys could not reach the controller before it.
     Unreachable {
         /// The controller before.

@@ -13,6 +13,7 @@
 //! offer, and the news that leases changed.
 //! Always true: a GPU has at most one lease; its number only grows; a lease is never ended by time.
 
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -20,20 +21,17 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use self::slots::Slot;
 use super::grant::{Grant, Refusal};
 use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Reign};
 use super::outbox::Outbox;
-use super::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState};
+use super::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState, clip};
 use super::signed::Signed;
 use super::task::TaskId;
 use super::time::WallTime;
 
 /// Jobs whose latest attempt is remembered after it has ended.
 const ATTEMPTS_MAX: usize = 4_096;
-
-/// GPUs that one start of a node may ever have seen. One that goes away keeps its slot, and with it
-/// its number: what comes back under its name is not leased by a grant from before.
-const SLOTS_MAX: usize = 256;
 
 /// How a ledger behaves.
 #[derive(Clone, Copy, Debug)]
@@ -171,20 +169,13 @@ pub struct Ledger {
     config: Config,
     state: NodeState,
     slots: BTreeMap<GpuUuid, Slot>,
+    /// The number that new slots begin with: higher than those of all that were given up, so that
+    /// what comes back under an old name is not leased by a grant from before.
+    floor: LeaseSeq,
     leases: BTreeMap<TaskId, Lease>,
     /// The latest attempt of each job, and the order in which jobs were met.
     attempts: BTreeMap<JobId, Attempt>,
     met: VecDeque<JobId>,
-}
-
-/// One GPU.
-#[derive(Debug)]
-struct Slot {
-    gpu: Gpu,
-    seq: LeaseSeq,
-    lease: Option<TaskId>,
-    /// Whether the last inventory still had it.
-    present: bool,
 }
 
 /// One lease.
@@ -204,6 +195,7 @@ impl Ledger {
             config,
             state: NodeState::Serving,
             slots: BTreeMap::new(),
+            floor: LeaseSeq(0),
             leases: BTreeMap::new(),
             attempts: BTreeMap::new(),
             met: VecDeque::new(),
@@ -220,18 +212,18 @@ impl Ledger {
             Input::Gone { task } => self.on_gone(task, out),
             Input::Incarnation(incarnation) => self.incarnation = incarnation,
             Input::Inventory(gpus) => self.on_inventory(gpus, out),
-            Input::Offer(offer) => self.on_offer(*offer, out),
+            Input::Offer(offer) => self.on_offer(&offer, out),
             Input::State(state) => self.state = state,
             Input::Started { task } => self.on_state(task, LeaseState::Running, out),
-            Input::Stuck { task, why } => self.on_stuck(task, why, out),
+            Input::Stuck { task, why } => self.on_stuck(task, &why, out),
         }
         self.check();
     }
 
-    /// The GPUs as the report shows them, in the order of their indices.
+    /// The GPUs as the report shows them, in the order of their indices. Those that have vanished
+    /// since the daemon started are among them.
     pub fn gpus(&self) -> Vec<Gpu> {
-        let shown = self.slots.values().filter(|slot| slot.present || slot.lease.is_some());
-        let mut gpus: Vec<Gpu> = shown.map(|slot| self.show(slot)).collect();
+        let mut gpus: Vec<Gpu> = self.slots.values().map(|slot| self.show(slot)).collect();
         gpus.sort_by(|a, b| (a.index, &a.uuid).cmp(&(b.index, &b.uuid)));
         gpus
     }
@@ -269,7 +261,7 @@ impl Ledger {
         Gpu { health, seq: slot.seq, lease: lease.map(Lease::view), ..slot.gpu.clone() }
     }
 
-    fn on_offer(&mut self, offer: Offer, out: &mut Outbox<Effect>) {
+    fn on_offer(&mut self, offer: &Offer, out: &mut Outbox<Effect>) {
         let grant = offer.grant.value();
         let task = TaskId { job: grant.job, attempt: grant.attempt };
         // The same home again with what was accepted already: its answer was lost.
@@ -280,7 +272,7 @@ impl Ledger {
             out.push(Effect::Resume { offer: offer.offer, task });
             return;
         }
-        if let Err(refusal) = self.admit(&offer) {
+        if let Err(refusal) = self.admit(offer) {
             out.push(Effect::Refuse { offer: offer.offer, refusal });
             return;
         }
@@ -298,8 +290,8 @@ impl Ledger {
             task,
             gpus: leased,
             home: offer.from,
-            owner: offer.owner,
-            name: offer.name,
+            owner: clip(&offer.owner),
+            name: clip(&offer.name),
             since: offer.at,
         };
         let lease = Lease { record: record.clone(), state: LeaseState::Starting, stuck: None };
@@ -392,7 +384,8 @@ impl Ledger {
             return;
         }
         for (uuid, seq) in &record.gpus {
-            let slot = self.slots.entry(uuid.clone()).or_insert_with(|| Slot::absent(uuid));
+            let floor = self.floor;
+            let slot = self.slots.entry(uuid.clone()).or_insert_with(|| Slot::absent(uuid, floor));
             // Its number only grows, whatever was known of it.
             slot.seq = slot.seq.max(*seq);
             slot.lease = slot.lease.or(Some(task));
@@ -426,26 +419,10 @@ impl Ledger {
         out.push(Effect::Changed);
     }
 
-    fn on_stuck(&mut self, task: TaskId, why: String, out: &mut Outbox<Effect>) {
+    fn on_stuck(&mut self, task: TaskId, why: &str, out: &mut Outbox<Effect>) {
         if let Some(lease) = self.leases.get_mut(&task) {
             lease.state = LeaseState::Draining;
-            lease.stuck = Some(why);
-            out.push(Effect::Changed);
-        }
-    }
-
-    fn on_inventory(&mut self, gpus: Vec<Gpu>, out: &mut Outbox<Effect>) {
-        let before = self.gpus();
-        self.slots.values_mut().for_each(|slot| slot.present = false);
-        for gpu in gpus {
-            if self.slots.len() >= SLOTS_MAX && !self.slots.contains_key(&gpu.uuid) {
-                continue;
-            }
-            let slot = self.slots.entry(gpu.uuid.clone()).or_insert_with_key(Slot::absent);
-            slot.gpu = gpu;
-            slot.present = true;
-        }
-        if self.gpus() != before {
+            lease.stuck = Some(clip(why));
             out.push(Effect::Changed);
         }
     }
@@ -462,24 +439,6 @@ impl Ledger {
                 }
             }
         }
-    }
-}
-
-impl Slot {
-    /// A GPU of which only the name is known.
-    fn absent(uuid: &GpuUuid) -> Self {
-        let gpu = Gpu {
-            uuid: uuid.clone(),
-            index: u32::MAX,
-            model: "unknown".into(),
-            memory_bytes: 0,
-            memory_free_bytes: 0,
-            utilization: None,
-            health: GpuHealth::Usable,
-            seq: LeaseSeq(0),
-            lease: None,
-        };
-        Self { gpu, seq: LeaseSeq(0), lease: None, present: false }
     }
 }
 

@@ -31,18 +31,23 @@ pub const MEMBERS_MAX: usize = 16_384;
 /// generation within a start.
 const GENERATIONS_PER_START: u64 = 1 << 16;
 
+/// How long a node that was declared dead again and again waits before it comes back.
+const REJOIN_AFTER: Duration = Duration::from_secs(1);
+
 /// What membership is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A datagram from a linked peer.
-    Datagram(Vec<u8>),
+    Datagram(NodeId, Vec<u8>),
     /// The deadline has come.
     Deadline,
+    /// The number of this start, which had to be raised.
+    Incarnation(Incarnation),
     /// This node is about to stop: say goodbye.
     Leave,
     /// The link to a peer is gone: look after it now.
     LinkLost(NodeId),
-    /// A link to a peer was opened: tell it that we exist.
+    /// There is a link to a peer that may not know that we exist: tell it.
     Met(NodeId),
     /// Repair shows a node that SWIM may have missed; never a death.
     Repaired(NodeId, Incarnation),
@@ -53,6 +58,8 @@ pub enum Input {
 pub enum Effect {
     /// This member is dead, or has left.
     Down(NodeId),
+    /// Others know a later start of this node, whatever its number: raise that of this one.
+    Outbid,
     /// Send this datagram; without a link it is dropped, as SWIM expects of a network.
     Send(NodeId, Vec<u8>),
     /// This member is alive, or has started again.
@@ -68,6 +75,8 @@ pub struct Membership {
     timers_set: u64,
     /// Members whose link was lost: suspects that must refute until then.
     suspects: BTreeMap<NodeId, (Instant, u16)>,
+    /// When this node, declared dead too often, comes back as another start.
+    rejoin_at: Option<Instant>,
     /// The number of members that the settings were made for.
     sized_for: usize,
 }
@@ -89,6 +98,7 @@ impl Membership {
             timers: BTreeMap::new(),
             timers_set: 0,
             suspects: BTreeMap::new(),
+            rejoin_at: None,
             sized_for: 2,
         }
     }
@@ -96,7 +106,7 @@ impl Membership {
     /// When it next wants [`Input::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         let timer = self.timers.first_key_value().map(|((at, _), _)| *at);
-        earliest([timer, self.suspects.values().map(|(at, _)| *at).min()])
+        earliest([timer, self.rejoin_at, self.suspects.values().map(|(at, _)| *at).min()])
     }
 
     /// How many timers are set.
@@ -118,13 +128,22 @@ impl Membership {
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
         let mut buffer = Buffer::default();
         match input {
-            Input::Datagram(bytes) => {
+            // Two that have declared each other dead would tell each other so without end.
+            Input::Datagram(..) if self.rejoin_at.is_some() => {}
+            Input::Datagram(from, bytes) => {
                 // What cannot be read, or is for another, changes nothing.
                 if let Err(error) = self.foca.handle_data(&bytes, &mut buffer) {
                     tracing::debug!(%error, "a SWIM datagram was dropped");
                 }
+                self.speak_for(from, &mut buffer);
             }
-            Input::Deadline => self.on_deadline(now, &mut buffer),
+            Input::Deadline => {
+                if self.rejoin_at.take_if(|at| *at <= now).is_some() {
+                    out.push(Effect::Outbid);
+                }
+                self.on_deadline(now, &mut buffer);
+            }
+            Input::Incarnation(incarnation) => self.on_incarnation(incarnation, &mut buffer),
             Input::Leave => {
                 let _ = self.foca.leave_cluster(&mut buffer);
             }
@@ -132,8 +151,12 @@ impl Membership {
             Input::Met(node) => {
                 // An announcement reaches a peer whatever its generation.
                 let _ = self.foca.announce(Identity { node, generation: 0 }, &mut buffer);
+                self.speak_for(node, &mut buffer);
             }
             Input::Repaired(node, incarnation) => self.on_repaired(node, incarnation, &mut buffer),
+        }
+        if buffer.defunct {
+            self.rejoin_at.get_or_insert(now + REJOIN_AFTER);
         }
         self.forward(buffer, now, out);
         self.resize();
@@ -167,6 +190,18 @@ impl Membership {
         }
     }
 
+    /// Others know a later start of this node: under the old number nobody would believe it.
+    fn on_incarnation(&mut self, incarnation: Incarnation, buffer: &mut Buffer) {
+        let generation = incarnation.0.saturating_mul(GENERATIONS_PER_START);
+        if generation > self.foca.identity().generation {
+            self.rejoin_at = None;
+            let identity = Identity { node: self.me, generation };
+            if let Err(error) = self.foca.change_identity(identity, buffer) {
+                tracing::debug!(%error, "this node has not told everybody its new generation");
+            }
+        }
+    }
+
     /// A hint, not a verdict: the member becomes a suspect, everybody is told, and it can refute.
     fn on_link_lost(&mut self, node: NodeId, now: Instant, buffer: &mut Buffer) {
         let Some(member) = self.find(node).filter(|member| member.state() == State::Alive) else {
@@ -177,6 +212,18 @@ impl Membership {
         let suspect = Member::new(member.id().clone(), incarnation, State::Suspect);
         let _ = self.foca.apply_many(std::iter::once(suspect), true, &mut *buffer);
         let _ = self.foca.gossip(buffer);
+    }
+
+    /// A member was heard of from itself. If it is suspected, this is its refutation, for it may
+    /// never learn of the suspicion: a datagram is lost where there is no link.
+    fn speak_for(&mut self, node: NodeId, buffer: &mut Buffer) {
+        let Some(member) = self.find(node).filter(|member| member.state() == State::Suspect) else {
+            return;
+        };
+        self.suspects.remove(&node);
+        let incarnation = member.incarnation().saturating_add(1);
+        let alive = Member::new(member.id().clone(), incarnation, State::Alive);
+        let _ = self.foca.apply_many(std::iter::once(alive), true, buffer);
     }
 
     fn on_repaired(&mut self, node: NodeId, incarnation: Incarnation, buffer: &mut Buffer) {

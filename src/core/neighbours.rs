@@ -10,6 +10,9 @@
 //! expects.
 //!
 //! In: who exists and where, what is to be sent, what became of dials. Out: dials and messages.
+//! Members that are gone are not forgotten: one of them, at random, is dialled every few seconds,
+//! so that two halves of a split mesh find each other again at a cost that does not grow with it.
+//!
 //! Always true: a peer is dialled again only after a wait that grows; nobody is banned; what is
 //! parked is bounded for each peer and in all.
 
@@ -31,6 +34,9 @@ const FULL_MAX: usize = 64;
 const DIAL_FIRST: Duration = Duration::from_millis(300);
 const DIAL_LONGEST: Duration = Duration::from_secs(30);
 
+/// How often a member that is gone is dialled, on average.
+const GONE_EVERY: Duration = Duration::from_secs(5);
+
 /// How long a wish for a link lasts.
 const WISH_FOR: Duration = Duration::from_secs(60);
 
@@ -46,6 +52,8 @@ pub enum Input {
     Deadline,
     /// A dial failed.
     DialFailed(NodeId),
+    /// A member that was gone is not remembered any more.
+    Forgotten(NodeId),
     /// A member is alive and listens there.
     Known(NodeId, Vec<String>),
     /// A link was opened.
@@ -88,6 +96,8 @@ pub struct Neighbours {
     /// Addresses that the user gave, tried while there is no link at all.
     bootstrap: Vec<String>,
     bootstrap_try: Try,
+    /// When a member that is gone is dialled next.
+    gone_at: Instant,
     deadline: Option<Instant>,
 }
 
@@ -96,6 +106,8 @@ struct Peer {
     addresses: Vec<String>,
     wished_until: Option<Instant>,
     tries: Try,
+    /// It is dead or has left, as far as is known.
+    gone: bool,
 }
 
 /// When something is tried again.
@@ -106,18 +118,27 @@ struct Try {
 }
 
 impl Neighbours {
-    /// A node without links; `bootstrap` are addresses that the user gave or that it remembers.
-    pub fn new(me: NodeId, bootstrap: Vec<String>, rng: ChaCha12Rng) -> Self {
+    /// A node without links; `bootstrap` are addresses to try while there is no link, `remembered`
+    /// are members of before.
+    pub fn new(
+        me: NodeId,
+        bootstrap: Vec<String>,
+        remembered: Vec<(NodeId, Vec<String>)>,
+        rng: ChaCha12Rng,
+    ) -> Self {
+        let gone = |addresses| Peer { addresses, gone: true, ..Peer::default() };
+        let peers = remembered.into_iter().map(|(node, addresses)| (node, gone(addresses)));
         Self {
             me,
             rng,
-            peers: BTreeMap::new(),
+            peers: peers.filter(|(node, _)| *node != me).collect(),
             links: BTreeSet::new(),
             parked: BTreeMap::new(),
             turn: 0,
             deadline: (!bootstrap.is_empty()).then_some(Instant::ZERO),
             bootstrap,
             bootstrap_try: Try::default(),
+            gone_at: Instant::ZERO,
         }
     }
 
@@ -153,7 +174,12 @@ impl Neighbours {
                 self.wish(node, now);
             }
             Input::Known(node, addresses) if node != self.me => {
-                self.peers.entry(node).or_default().addresses = addresses;
+                let peer = self.peers.entry(node).or_default();
+                peer.addresses = addresses;
+                peer.gone = false;
+            }
+            Input::Forgotten(node) => {
+                self.peers.remove(&node);
             }
             Input::Known(..) => return,
             Input::Linked(node) => {
@@ -166,8 +192,13 @@ impl Neighbours {
             }
             Input::Gone(node) => {
                 self.parked.remove(&node);
-                if !self.links.contains(&node) {
-                    self.peers.remove(&node);
+                if let Some(peer) = self.peers.get_mut(&node) {
+                    *peer = Peer {
+                        addresses: std::mem::take(&mut peer.addresses),
+                        gone: true,
+                        ..Peer::default()
+                    };
+                    self.gone_at = self.gone_at.max(self.next_gone(now));
                 }
             }
             Input::Unlinked(node) => {
@@ -221,8 +252,9 @@ impl Neighbours {
             }
             self.deadline = Some(self.bootstrap_try.at);
         }
+        self.dial_gone(now, out);
         let wanted = self.wanted(now);
-        if self.peers.len() > FULL_MAX {
+        if self.members() > FULL_MAX {
             // Both ends want a finger; the end that does not know it leaves it to the other.
             let surplus = self.links.len().saturating_sub(FULL_MAX);
             let unwanted = self.links.iter().filter(|link| !wanted.contains(link));
@@ -241,12 +273,43 @@ impl Neighbours {
         }
     }
 
+    /// One that is gone may be back, and may not know where to find this node.
+    fn dial_gone(&mut self, now: Instant, out: &mut Outbox<Effect>) {
+        let gone = |(node, peer): &(&NodeId, &Peer)| {
+            peer.gone && !peer.addresses.is_empty() && !self.links.contains(*node)
+        };
+        let count = self.peers.iter().filter(gone).count();
+        if count == 0 {
+            return;
+        }
+        if self.gone_at <= now {
+            let chosen = self.rng.random_range(0..count);
+            if let Some((node, peer)) = self.peers.iter().filter(gone).nth(chosen) {
+                out.push(Effect::Dial(*node, peer.addresses.clone()));
+            }
+            self.gone_at = self.next_gone(now);
+        }
+        self.deadline = earliest([self.deadline, Some(self.gone_at)]);
+    }
+
+    fn next_gone(&mut self, now: Instant) -> Instant {
+        now + GONE_EVERY.mul_f64(self.rng.random_range(0.5..1.5))
+    }
+
+    /// How many others there are.
+    fn members(&self) -> usize {
+        self.peers.values().filter(|peer| !peer.gone).count()
+    }
+
     /// Whom this node should be linked with.
     fn wanted(&self, now: Instant) -> Vec<NodeId> {
-        if self.peers.len() <= FULL_MAX {
-            return self.peers.keys().copied().collect();
+        let alive = self.peers.iter().filter(|(_, peer)| !peer.gone);
+        let ring: Vec<NodeId> = alive.map(|(node, _)| *node).collect();
+        if ring.len() <= FULL_MAX {
+            let gone = self.peers.iter().filter(|(_, peer)| peer.gone);
+            let wished = gone.filter(|(_, peer)| peer.wished_until > Some(now));
+            return ring.iter().copied().chain(wished.map(|(node, _)| *node)).collect();
         }
-        let ring: Vec<NodeId> = self.peers.keys().copied().collect();
         let start = ring.partition_point(|node| *node < self.me);
         let fingers = std::iter::successors(Some(1), |step| Some(step * 2))
             .take_while(|step| *step <= ring.len())
@@ -281,7 +344,7 @@ mod tests {
 
     fn neighbours(me: u16, bootstrap: &[&str]) -> Neighbours {
         let bootstrap = bootstrap.iter().map(|address| (*address).to_owned()).collect();
-        Neighbours::new(id(me), bootstrap, ChaCha12Rng::seed_from_u64(1))
+        Neighbours::new(id(me), bootstrap, Vec::new(), ChaCha12Rng::seed_from_u64(1))
     }
 
     fn handle(neighbours: &mut Neighbours, input: Input, now: Instant) -> Vec<Effect> {
@@ -317,6 +380,55 @@ mod tests {
         handle(&mut neighbours, Input::Linked(id(1)), T0);
         assert_eq!(neighbours.deadline(), None);
         assert_eq!(handle(&mut neighbours, Input::Unlinked(id(1)), T0), dial);
+    }
+
+    #[test]
+    fn one_of_those_that_are_gone_is_dialled_every_few_seconds_until_it_is_back() {
+        let mut neighbours = neighbours(0, &[]);
+        for other in 1..40 {
+            let known = Input::Known(id(other), vec![format!("a{other}")]);
+            handle(&mut neighbours, known, T0);
+            handle(&mut neighbours, Input::Linked(id(other)), T0);
+            handle(&mut neighbours, Input::Unlinked(id(other)), T0);
+            handle(&mut neighbours, Input::Gone(id(other)), T0);
+        }
+        let mut now = T0;
+        let mut dialled = BTreeSet::new();
+        for _ in 0..400 {
+            let next = neighbours.deadline().unwrap();
+            assert!(next > now && next - now <= GONE_EVERY.mul_f64(1.5));
+            now = next;
+            let effects = handle(&mut neighbours, Input::Deadline, now);
+            let [Effect::Dial(node, addresses)] = &effects[..] else { panic!("{effects:?}") };
+            assert_eq!(addresses.len(), 1);
+            dialled.insert(*node);
+        }
+        assert_eq!(dialled.len(), 39);
+        for other in 1..39 {
+            handle(&mut neighbours, Input::Forgotten(id(other)), now);
+        }
+        handle(&mut neighbours, Input::Linked(id(39)), now);
+        assert_eq!(neighbours.deadline(), None);
+    }
+
+    #[test]
+    fn members_of_before_are_dialled_although_there_are_links() {
+        let remembered = vec![(id(1), vec!["a".into()]), (id(0), vec!["me".into()])];
+        let mut neighbours =
+            Neighbours::new(id(0), Vec::new(), remembered, ChaCha12Rng::seed_from_u64(1));
+        handle(&mut neighbours, Input::Linked(id(2)), T0);
+        let at = T0 + GONE_EVERY.mul_f64(1.5);
+        let dial = [Effect::Dial(id(1), vec!["a".into()])];
+        assert_eq!(handle(&mut neighbours, Input::Deadline, at), dial);
+    }
+
+    #[test]
+    fn a_wish_for_one_that_is_gone_dials_it_at_once() {
+        let mut neighbours = neighbours(0, &[]);
+        handle(&mut neighbours, Input::Known(id(1), vec!["a".into()]), T0);
+        handle(&mut neighbours, Input::Gone(id(1)), T0);
+        let dial = [Effect::Dial(id(1), vec!["a".into()])];
+        assert_eq!(handle(&mut neighbours, Input::Wish(id(1)), T0), dial);
     }
 
     #[test]

@@ -119,6 +119,8 @@ pub struct Node {
     incarnation: Incarnation,
     candidates: Vec<NodeId>,
     vacant: bool,
+    /// A member presents itself to this controller: its report is read before its requests are.
+    presenting: bool,
     membership: Membership,
     directory: Directory,
     repair: Repair,
@@ -149,10 +151,11 @@ impl Node {
             incarnation: config.incarnation,
             candidates: Vec::new(),
             vacant: true,
+            presenting: false,
             membership: Membership::new(me, config.incarnation, fork()),
             repair: Repair::new(fork()),
             election: Election::new(key.clone(), config.term, config.election, now),
-            neighbours: Neighbours::new(me, config.bootstrap, fork()),
+            neighbours: Neighbours::new(me, config.bootstrap, config.remembered, fork()),
             controller: Controller::new(key.clone(), config.controller),
             ledger: Ledger::new(me, config.incarnation, config.ledger),
             jobs: Jobs::new(me),
@@ -207,7 +210,7 @@ impl Node {
             timers: self.membership.timers(),
             parked: self.neighbours.parked(),
             waiting: self.controller.waiting(),
-            granted: self.controller.granted(),
+            granted: self.controller.grants().count(),
             unended: self.jobs.unended(),
             leases: self.ledger.tasks(),
             attempts: self.ledger.attempts(),
@@ -278,7 +281,9 @@ impl Node {
         }
         if repair {
             self.tell_repair(repair::Input::Deadline, turn);
-            self.directory.forget(turn.now);
+            for node in self.directory.forget(turn.now) {
+                self.tell_neighbours(neighbours::Input::Forgotten(node), turn);
+            }
         }
         if election {
             self.tell_election(election::Input::Deadline, turn);
@@ -336,7 +341,7 @@ impl Node {
                 self.tell_repair(repair::Input::Received(from, message), turn);
             }
             Message::Swim(bytes) => {
-                self.tell_membership(membership::Input::Datagram(bytes.into_vec()), turn);
+                self.tell_membership(membership::Input::Datagram(from, bytes.into_vec()), turn);
             }
         }
     }

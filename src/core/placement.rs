@@ -5,7 +5,7 @@
 //! nodes. Ties fall to the smaller node id, so that equal directories give equal answers.
 //!
 //! In: a need, the reports, what is held by grants under way or blocked by earlier requests.
-//! Out: a placement, or the facts that explain why there is none.
+//! Out: a placement, or how much of what matches is free; whether there could ever be one.
 //! Always true: a placed GPU was free, matching, and neither held nor blocked.
 
 #[cfg(test)]
@@ -48,27 +48,24 @@ pub enum Placement {
         /// Its GPUs, with the lease numbers that the report told.
         gpus: Vec<(GpuUuid, LeaseSeq)>,
     },
-    /// It could be filled, but not now.
+    /// It does not fit now.
     Busy {
         /// Matching GPUs of the mesh that work.
         matching: u32,
         /// How many of them are free and not held.
         free: u32,
     },
-    /// No node could ever fill it.
-    Infeasible(Best),
 }
 
 /// Places a need on the living nodes.
 pub fn place(need: &Need, fleet: &[&Report], held: &Held) -> Placement {
     let mut best: Option<(Rank, &Report, Vec<&Gpu>)> = None;
-    let (mut matching, mut free, mut possible) = (0, 0, false);
+    let (mut matching, mut free) = (0, 0);
     for report in fleet {
         if need.node.is_some_and(|node| node != report.node) {
             continue;
         }
         let usable: Vec<&Gpu> = usable(need, report).collect();
-        possible |= usable.len() >= need.gpus as usize;
         matching += usable.len();
         if report.state != NodeState::Serving {
             continue;
@@ -96,9 +93,24 @@ pub fn place(need: &Need, fleet: &[&Report], held: &Held) -> Placement {
             incarnation: report.incarnation,
             gpus: gpus.into_iter().map(|gpu| (gpu.uuid.clone(), gpu.seq)).collect(),
         },
-        None if possible => Placement::Busy { matching: count(matching), free: count(free) },
-        None => Placement::Infeasible(nearest(need, fleet)),
+        None => Placement::Busy { matching: count(matching), free: count(free) },
     }
+}
+
+/// Whether some node could fill a need if all its GPUs were free and in order: one that is broken
+/// may be mended, a node that is away may come back.
+///
+/// # Errors
+/// The nearest that exists, if none could ever.
+pub fn feasible<'a>(
+    need: &Need,
+    known: impl Iterator<Item = &'a Report> + Clone,
+) -> Result<(), Best> {
+    let fits = |report: &Report| {
+        need.node.is_none_or(|node| node == report.node)
+            && matching(need, report).count() >= need.gpus as usize
+    };
+    if known.clone().any(fits) { Ok(()) } else { Err(nearest(need, known)) }
 }
 
 /// Where a placement stands among others: smaller is better.
@@ -122,17 +134,19 @@ pub fn block(need: &Need, fleet: &[&Report], held: &mut Held) {
     }
 }
 
-/// The GPUs of a node that would do for a need if they were free. One that a report names twice is
-/// one: reports are written by others.
+/// The GPUs of a node that would do for a need if they were free.
 fn usable<'a>(need: &'a Need, report: &'a Report) -> impl Iterator<Item = &'a Gpu> {
-    let mut seen = BTreeSet::new();
-    report.gpus.iter().filter(move |gpu| seen.insert(&gpu.uuid) && could_use(need, gpu))
+    matching(need, report).filter(|gpu| gpu.health == GpuHealth::Usable)
 }
 
-/// Whether a GPU would do for a need if it were free.
-fn could_use(need: &Need, gpu: &Gpu) -> bool {
-    gpu.health == GpuHealth::Usable
-        && need.memory_bytes.is_none_or(|least| gpu.memory_bytes >= least)
+/// The GPUs of a node that are what a need wants.
+fn matching<'a>(need: &'a Need, report: &'a Report) -> impl Iterator<Item = &'a Gpu> {
+    report.gpus.iter().filter(move |gpu| is_wanted(need, gpu))
+}
+
+/// Whether a GPU is of the kind that a need wants.
+fn is_wanted(need: &Need, gpu: &Gpu) -> bool {
+    need.memory_bytes.is_none_or(|least| gpu.memory_bytes >= least)
         && need.model.as_deref().is_none_or(|model| matches_model(model, &gpu.model))
 }
 
@@ -146,18 +160,17 @@ pub fn matches_model(asked: &str, model: &str) -> bool {
 }
 
 /// The nearest that exists to a need that nothing fills.
-fn nearest(need: &Need, fleet: &[&Report]) -> Best {
+fn nearest<'a>(need: &Need, known: impl Iterator<Item = &'a Report>) -> Best {
     let mut best = Best::default();
     let mut models = BTreeSet::new();
-    for report in fleet {
-        let working = || report.gpus.iter().filter(|gpu| gpu.health == GpuHealth::Usable);
-        let usable = count(usable(need, report).count());
-        if usable > best.gpus {
-            best.gpus = usable;
+    for report in known {
+        let fitting = count(matching(need, report).count());
+        if fitting > best.gpus {
+            best.gpus = fitting;
             best.node = Some(report.name.clone());
         }
-        best.gpus_any = best.gpus_any.max(count(working().count()));
-        for gpu in working() {
+        best.gpus_any = best.gpus_any.max(count(report.gpus.len()));
+        for gpu in &report.gpus {
             best.memory_bytes_max = best.memory_bytes_max.max(gpu.memory_bytes);
             models.insert(gpu.model.clone());
         }

@@ -1,8 +1,8 @@
 //! Decides in what order requests are placed: first come, first served, by stamped keys.
 //!
 //! A key is stamped by the controller that hears of a request first, and kept by the home, so no
-//! wall clock orders the queue and a failover does not reorder it. Keys that this reign cannot have
-//! seen (a later term, or a number of its own term that it never gave) are lies and stamped anew.
+//! wall clock orders the queue and a failover does not reorder it. A key of a later term is a lie
+//! and stamped anew.
 //!
 //! Always true: a task is in the queue at most once; limits hold for all homes and for each.
 
@@ -30,6 +30,8 @@ pub struct Waiting {
     pub home: NodeId,
     /// What the home was told last, and when.
     pub told: Option<(WaitReason, Instant)>,
+    /// When it was asked for last: a home that has gone on without a word asks no more.
+    pub asked: Instant,
 }
 
 /// The place of one request: its key, and its task where a liar repeats a key.
@@ -59,26 +61,33 @@ impl Queue {
     ///
     /// # Errors
     /// [`Full`] if it is new and a limit is reached; nothing changes.
-    pub fn insert(&mut self, term: Term, home: NodeId, ask: Ask) -> Result<Place, Full> {
+    pub fn insert(
+        &mut self,
+        term: Term,
+        home: NodeId,
+        ask: Ask,
+        now: Instant,
+    ) -> Result<Place, Full> {
         let known = self.remove(ask.task);
         let of_home = self.homes.get(&home).copied().unwrap_or(0);
         if known.is_none() && (self.waiting.len() >= ASKS_MAX || of_home >= ASKS_PER_HOME_MAX) {
             return Err(Full);
         }
-        let key = known.as_ref().map(|(key, _)| *key).unwrap_or_else(|| self.stamp(term, ask.key));
-        let told = known.and_then(|(_, waiting)| waiting.told);
+        // Two halves of a split mesh may both have had a reign of this term, and one reign may have
+        // stamped what another had already: the earliest place counts. A later term is a lie.
+        let claimed = ask.key.filter(|key| key.term <= term);
+        let known_key = known.as_ref().map(|(key, _)| *key);
+        let key = claimed.into_iter().chain(known_key).min().unwrap_or_else(|| self.stamp(term));
+        // A home that does not know its place has not heard what it was told.
+        let told = known.and_then(|(_, waiting)| waiting.told).filter(|_| ask.key.is_some());
         let place = (key, ask.task);
         self.places.insert(ask.task, key);
         *self.homes.entry(home).or_default() += 1;
-        self.waiting.insert(place, Waiting { ask, home, told });
+        self.waiting.insert(place, Waiting { ask, home, told, asked: now });
         Ok(place)
     }
 
-    fn stamp(&mut self, term: Term, claimed: Option<OrderKey>) -> OrderKey {
-        let seen = |key: &OrderKey| key.term < term || (key.term == term && key.seq < self.next);
-        if let Some(key) = claimed.filter(seen) {
-            return key;
-        }
+    fn stamp(&mut self, term: Term) -> OrderKey {
         let key = OrderKey { term, seq: self.next };
         self.next += 1;
         key
@@ -159,6 +168,8 @@ mod tests {
         Ask { task, need: Need::default(), owner: "o".into(), key, refused: Vec::new() }
     }
 
+    const T0: Instant = Instant::from_nanos(0);
+
     fn order(queue: &Queue) -> Vec<u64> {
         queue.iter().map(|((_, task), _)| task.job.bits()).collect()
     }
@@ -167,7 +178,7 @@ mod tests {
     fn first_come_is_first_and_asking_again_keeps_the_place() {
         let mut queue = Queue::default();
         for job in [3, 1, 2, 3] {
-            queue.insert(Term(1), node(1), ask(job, None)).unwrap();
+            queue.insert(Term(1), node(1), ask(job, None), T0).unwrap();
         }
         assert_eq!(order(&queue), [3, 1, 2]);
         assert_eq!(queue.homes[&node(1)], 3);
@@ -176,17 +187,17 @@ mod tests {
     #[test]
     fn a_key_of_an_earlier_reign_comes_before_all_of_this_one() {
         let mut queue = Queue::default();
-        queue.insert(Term(2), node(1), ask(1, None)).unwrap();
+        queue.insert(Term(2), node(1), ask(1, None), T0).unwrap();
         let old = OrderKey { term: Term(1), seq: 900 };
-        queue.insert(Term(2), node(2), ask(2, Some(old))).unwrap();
+        queue.insert(Term(2), node(2), ask(2, Some(old)), T0).unwrap();
         assert_eq!(order(&queue), [2, 1]);
     }
 
     #[test]
     fn a_later_attempt_replaces_the_earlier_ones_of_its_own_home_only() {
         let mut queue = Queue::default();
-        queue.insert(Term(1), node(1), ask(1, None)).unwrap();
-        queue.insert(Term(1), node(1), ask(2, None)).unwrap();
+        queue.insert(Term(1), node(1), ask(1, None), T0).unwrap();
+        queue.insert(Term(1), node(1), ask(2, None), T0).unwrap();
         let later = TaskId { job: JobId::from_bits(1), attempt: Attempt(2) };
         queue.remove_older(later, node(2));
         assert_eq!(order(&queue), [1, 2]);
@@ -195,11 +206,32 @@ mod tests {
     }
 
     #[test]
+    fn a_key_of_another_reign_of_the_same_term_is_kept() {
+        let mut queue = Queue::default();
+        let other = OrderKey { term: Term(2), seq: 6 };
+        let (key, _) = queue.insert(Term(2), node(1), ask(1, Some(other)), T0).unwrap();
+        assert_eq!(key, other);
+    }
+
+    #[test]
+    fn a_request_keeps_the_earliest_of_its_places() {
+        let mut queue = Queue::default();
+        for job in [1, 2] {
+            queue.insert(Term(3), node(1), ask(job, None), T0).unwrap();
+        }
+        let before = OrderKey { term: Term(2), seq: 9 };
+        let (key, _) = queue.insert(Term(3), node(1), ask(2, Some(before)), T0).unwrap();
+        assert_eq!((key, order(&queue)), (before, vec![2, 1]));
+        let later = OrderKey { term: Term(3), seq: 1 };
+        assert_eq!(queue.insert(Term(3), node(1), ask(2, Some(later)), T0).unwrap().0, before);
+    }
+
+    #[test]
     fn a_key_that_nobody_can_have_given_is_stamped_anew() {
         let mut queue = Queue::default();
-        queue.insert(Term(2), node(1), ask(1, None)).unwrap();
+        queue.insert(Term(2), node(1), ask(1, None), T0).unwrap();
         let lie = OrderKey { term: Term(9), seq: 0 };
-        let (key, _) = queue.insert(Term(2), node(2), ask(2, Some(lie))).unwrap();
+        let (key, _) = queue.insert(Term(2), node(2), ask(2, Some(lie)), T0).unwrap();
         assert_eq!(key, OrderKey { term: Term(2), seq: 1 });
     }
 
@@ -207,11 +239,11 @@ mod tests {
     fn a_home_that_floods_is_refused_and_others_are_not() {
         let mut queue = Queue::default();
         for job in 0..ASKS_PER_HOME_MAX as u64 {
-            queue.insert(Term(1), node(1), ask(job, None)).unwrap();
+            queue.insert(Term(1), node(1), ask(job, None), T0).unwrap();
         }
-        assert_eq!(queue.insert(Term(1), node(1), ask(77_777, None)), Err(Full));
-        assert!(queue.insert(Term(1), node(1), ask(5, None)).is_ok());
-        assert!(queue.insert(Term(1), node(2), ask(88_888, None)).is_ok());
+        assert_eq!(queue.insert(Term(1), node(1), ask(77_777, None), T0), Err(Full));
+        assert!(queue.insert(Term(1), node(1), ask(5, None), T0).is_ok());
+        assert!(queue.insert(Term(1), node(2), ask(88_888, None), T0).is_ok());
         queue.remove_if(|waiting| waiting.home == node(1));
         assert_eq!(queue.len(), 1);
     }

@@ -87,6 +87,8 @@ pub enum Input {
 /// What repair wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// Compare what else there is to know with this peer.
+    Compare(NodeId),
     /// A report that may be news.
     Learnt(Signed<Report>),
     /// For the first time since its start the node has all that a peer had.
@@ -154,7 +156,13 @@ impl Repair {
         }
         let chosen = self.rng.random_range(0..self.links.len());
         if let Some(peer) = self.links.iter().nth(chosen) {
-            out.push(Effect::Send(*peer, Message::Digest(directory.digest())));
+            // The answer to the first pull may have been lost.
+            if self.pulled {
+                out.push(Effect::Send(*peer, Message::Digest(directory.digest())));
+            } else {
+                summarize(*peer, directory, out);
+            }
+            out.push(Effect::Compare(*peer));
         }
         self.compare_at = Some(now + self.next_wait());
     }

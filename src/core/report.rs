@@ -79,6 +79,17 @@ pub enum NodeState {
     Leaving,
 }
 
+/// GPUs that one report may name.
+pub const GPUS_MAX: usize = 128;
+
+/// Bytes of one text in a report.
+pub const TEXT_MAX: usize = 512;
+
+/// A text that fits into a report: the beginning of a longer one.
+pub fn clip(text: &str) -> String {
+    text[..text.floor_char_boundary(TEXT_MAX)].to_owned()
+}
+
 /// One GPU of a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gpu {

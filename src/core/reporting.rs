@@ -149,9 +149,11 @@ impl Reporting {
             Input::MemoryFree(bytes) => next.memory_free_bytes = bytes / MEMORY_STEP * MEMORY_STEP,
             Input::Note(note) => next.gpus_note = note,
             Input::NewerSeen(incarnation, version) => {
+                // What others remember is of another start, whatever its number: this one needs a
+                // number of its own, or grants for that one would be honoured here.
                 if (incarnation, version) >= self.report.age() {
-                    next.incarnation = next.incarnation.max(incarnation);
-                    next.version = version;
+                    next.incarnation = incarnation.next();
+                    next.version = Version(0);
                 }
             }
             Input::Seniority(seniority) => next.seniority = seniority,
@@ -273,7 +275,7 @@ mod tests {
         let mut reporting = reporting();
         let seen = Input::NewerSeen(Incarnation(9), Version(40));
         handle(&mut reporting, seen, T0);
-        assert_eq!(reporting.signed().value().age(), (Incarnation(9), Version(41)));
+        assert_eq!(reporting.signed().value().age(), (Incarnation(10), Version(1)));
         let old = Input::NewerSeen(Incarnation(2), Version(99));
         assert!(handle(&mut reporting, old, T0).is_empty());
     }

@@ -253,6 +253,7 @@ fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node>
             software: env!("CARGO_PKG_VERSION").to_owned(),
         },
         bootstrap,
+        remembered: loaded.peers.clone(),
         seed: *found::random()?,
         election: settings,
         controller: controller::Config::default(),

@@ -2,9 +2,9 @@
 //!
 //! The first half of the cap is the beginning of the output, for ever; the second half is a ring
 //! that holds its end. What lies between is dropped, and a reader is told exactly which bytes. The
-//! writer never waits for a reader: it may be slow, many, or gone. So before it writes over bytes of
-//! an earlier round it says so in a [`Mark`] behind the ring, and a reader looks there after it has
-//! read: what it took is either right, or known not to be.
+//! writer never waits for a reader: it may be slow, many, or gone. So before it writes over bytes
+//! of an earlier round it says so in a [`Mark`] behind the ring, and a reader looks there after it
+//! has read: what it took is either right, or known not to be.
 
 use std::fs::File;
 use std::io;

@@ -196,7 +196,7 @@ impl<'a> Session<'a> {
                 ));
             }
             Frame::Unread(why) => {
-                self.printer.say(&format!("the rest of the output is lost: {why}"))
+                self.printer.say(&format!("the rest of the output is lost: {why}"));
             }
             Frame::Job(job) => self.on_job(*job),
             Frame::Ended(job) => return Some(job),

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::core::grant::Refusal;
-use crate::core::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq};
+use crate::core::id::{Attempt, GpuUuid, JobId, LeaseSeq};
 use crate::core::report::testing::{gpu, node, report};
 use crate::core::request::Need;
 
@@ -21,6 +21,7 @@ fn ask(job: u64, gpus: u32) -> Ask {
 struct Desk {
     controller: Controller,
     fleet: Vec<Report>,
+    absent: Vec<Report>,
     now: Instant,
 }
 
@@ -29,13 +30,14 @@ impl Desk {
         let mut controller = Controller::new(Key::from_seed(&[9; 32]), Config::default());
         let mut out = Outbox::new();
         let reigns = Input::Reigns { term: Term(5), members: Vec::new() };
-        controller.handle(reigns, &[], T0, &mut out);
-        Self { controller, fleet, now: T0 }
+        controller.handle(reigns, &Fleet::default(), T0, &mut out);
+        Self { controller, fleet, absent: Vec::new(), now: T0 }
     }
 
     fn handle(&mut self, input: Input) -> Vec<Send> {
         let mut out = Outbox::new();
-        let fleet: Vec<&Report> = self.fleet.iter().collect();
+        let fleet =
+            Fleet { alive: self.fleet.iter().collect(), absent: self.absent.iter().collect() };
         self.controller.handle(input, &fleet, self.now, &mut out);
         out.drain().collect()
     }
@@ -152,6 +154,43 @@ fn the_impossible_is_told_at_once_to_the_new_and_never_to_those_who_wait() {
 }
 
 #[test]
+fn what_only_a_node_that_is_away_has_is_waited_for() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.absent.push(report(2, vec![gpu("b", "A100", 80), gpu("c", "A100", 80)]));
+    let sent = desk.ask(3, ask(1, 2));
+    assert_eq!(reason(&sent), Some(&WaitReason::Busy { matching: 1, free: 1, ahead: 0 }));
+    // And for a link that is lost.
+    desk.handle(Input::Unlinked(node(1)));
+    assert!(reason(&desk.ask(3, ask(2, 1))).is_some());
+    assert!(matches!(&desk.ask(3, ask(3, 9))[0].1, Message::Infeasible { .. }));
+}
+
+#[test]
+fn a_request_that_its_home_does_not_repeat_is_dropped() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.fleet[0].gpus[0].health = crate::core::report::GpuHealth::Broken("lost".into());
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    for round in 0..7 {
+        assert!(round > 4 || desk.controller.waiting() == 2);
+        desk.now = desk.now + Duration::from_secs(14);
+        desk.ask(3, ask(2, 1));
+        desk.handle(Input::Deadline);
+    }
+    assert_eq!(desk.controller.waiting(), 1);
+}
+
+#[test]
+fn a_home_that_does_not_know_its_place_is_told_again() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    let told = desk.ask(3, ask(2, 1));
+    assert_eq!(desk.ask(3, ask(2, 1)), told);
+    let Message::Queued { key, .. } = &told[0].1 else { panic!("it waits") };
+    assert!(desk.ask(3, Ask { key: Some(*key), ..ask(2, 1) }).is_empty());
+}
+
+#[test]
 fn a_grant_that_is_never_presented_frees_its_gpu() {
     let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
     desk.ask(2, ask(1, 1));
@@ -228,6 +267,17 @@ fn grants_of_a_restarted_node_are_forgotten() {
 }
 
 #[test]
+fn grants_in_the_hands_of_a_home_that_was_restarted_are_taken_back() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)]), report(2, Vec::new())]);
+    desk.ask(2, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    assert!(desk.handle(Input::FleetChanged(node(2))).is_empty());
+    desk.fleet[1].incarnation = Incarnation(2);
+    let sent = desk.handle(Input::FleetChanged(node(2)));
+    assert_eq!(grants(&sent)[0].job, JobId::from_bits(2));
+}
+
+#[test]
 fn reasons_are_told_once_a_second_at_most() {
     let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
     desk.ask(2, ask(1, 1));
@@ -284,11 +334,4 @@ fn a_gpu_that_was_refused_as_taken_is_left_until_its_report_is_another() {
     let refusal = Refusal::Taken { gpu: first.gpus[0].0.clone() };
     let again = Ask { refused: vec![(first.clone(), refusal)], ..ask(1, 1) };
     assert_ne!(grants(&desk.ask(3, again))[0].gpus, first.gpus);
-}
-
-#[test]
-fn a_gpu_that_a_report_names_twice_is_one_gpu() {
-    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80), gpu("a", "A100", 80)])]);
-    assert!(grants(&desk.ask(3, ask(1, 2))).is_empty());
-    assert_eq!(grants(&desk.ask(3, ask(2, 1)))[0].gpus.len(), 1);
 }

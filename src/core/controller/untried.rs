@@ -61,11 +61,6 @@ impl<'a> Untried<'a> {
         self.narrowed.as_deref().unwrap_or(self.fleet)
     }
 
-    /// Whether no node is left out.
-    pub(super) fn is_whole(&self) -> bool {
-        self.narrowed.is_none()
-    }
-
     /// Places the request on what is left.
     pub(super) fn place(&self, ask: &Ask, held: &Held) -> Placement {
         if self.gpus.is_empty() {

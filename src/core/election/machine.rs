@@ -49,6 +49,8 @@ impl Default for Config {
 pub enum Input {
     /// Who could reign, the best placed first; this node included if it could.
     Candidates(Vec<NodeId>),
+    /// It is time to compare reigns with a linked peer: a claim may never have arrived.
+    Compare(NodeId),
     /// The deadline has come.
     Deadline,
     /// A dial that was wished for failed.
@@ -183,6 +185,11 @@ impl Election {
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
         match input {
             Input::Candidates(candidates) => self.candidates = candidates,
+            Input::Compare(peer) => {
+                // Whichever of the two follows the lower reign is taught by the other.
+                let ping = Message::Ping { seq: self.watch.seq, follows: self.reign() };
+                out.push(Effect::Send(peer, ping));
+            }
             Input::Deadline => self.on_deadline(now),
             Input::DialFailed(node) => self.on_dial_failed(node, now),
             Input::Down(node) => self.on_down(node),
@@ -262,7 +269,8 @@ impl Election {
                 self.teach(from, follows, out);
             }
             Message::Pong { follows, .. } => {
-                if self.reigns(from) {
+                // One that was restarted answers too, but does not know that it reigns.
+                if self.reigns(from) && follows >= self.reign() {
                     self.watch.heard = Some(now);
                     self.watch.suspects = false;
                     self.watch.missing_at = None;
@@ -302,10 +310,11 @@ impl Election {
                 return;
             }
         }
-        // A term of this node that it does not remember: from before its disk was lost. Follow no
-        // ghost of oneself; the next claim is higher.
+        // A reign of this node before its restart. It follows no ghost of itself; but whoever does
+        // would follow nothing lower, so that it has to claim anew.
         if reign.controller == self.me {
             self.term = self.term.max(reign.term);
+            self.lost.get_or_insert(Why::Restarted);
             return;
         }
         self.follow(claim, out);

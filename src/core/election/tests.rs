@@ -264,6 +264,58 @@ fn a_node_that_returns_with_an_old_high_term_disturbs_nobody() {
 }
 
 #[test]
+fn a_controller_that_was_restarted_and_is_still_followed_reigns_again() {
+    let mut mesh = Mesh::new(4);
+    assert_eq!(mesh.controller(), Some(0));
+    let before = mesh.nodes[1].as_ref().unwrap().term();
+    // So soon that nobody took it for dead, and with a disk that knows nothing of its reign.
+    mesh.nodes[0] = Some(Election::new(key(0), Term(0), Config::default(), mesh.now));
+    mesh.meet();
+    mesh.run(Duration::from_secs(5));
+    assert!(mesh.controller().is_some());
+    assert!(mesh.nodes[1].as_ref().unwrap().term() > before);
+}
+
+#[test]
+fn a_controller_that_answers_but_does_not_reign_is_replaced() {
+    let mut mesh = Mesh::new(4);
+    let other = Election::new(key(0), Term(0), Config::default(), mesh.now);
+    mesh.nodes[0] = Some(other);
+    // It could not reign again: it is not among those who could.
+    let ids: Vec<NodeId> = (1..4).map(Mesh::id).collect();
+    for n in 0..4 {
+        mesh.input(n, Input::Candidates(ids.clone()));
+    }
+    mesh.run(Duration::from_secs(10));
+    assert_eq!(mesh.controller(), Some(1));
+}
+
+#[test]
+fn a_claim_that_never_arrived_is_learnt_by_comparing() {
+    let claim = key(9).sign(Claim { term: Term(50), why: Why::NoController });
+    let mut knows = Election::new(key(0), Term(0), Config::default(), Instant::ZERO);
+    knows.handle(Input::Heard(claim.clone()), Instant::ZERO, &mut Outbox::new());
+    // It does not matter which of the two begins.
+    for begins in [0, 1] {
+        let mut lacks = Election::new(key(1), Term(0), Config::default(), Instant::ZERO);
+        let peers = [&mut knows, &mut lacks];
+        let other = peers[1 - begins].me();
+        let mut queue = vec![(begins, Input::Compare(other))];
+        while let Some((at, input)) = queue.pop() {
+            let mut out = Outbox::new();
+            peers[at].handle(input, Instant::ZERO, &mut out);
+            for effect in out.drain() {
+                if let Effect::Send(_, message) = effect {
+                    let from = peers[at].me();
+                    queue.push((1 - at, Input::Received(from, message)));
+                }
+            }
+        }
+        assert_eq!(lacks.claim(), Some(&claim));
+    }
+}
+
+#[test]
 fn a_term_is_on_disk_before_it_is_claimed() {
     let config = Config { listen: Duration::ZERO, ..Config::default() };
     let mut election = Election::new(key(0), Term(4), config, Instant::ZERO);

@@ -1,5 +1,6 @@
 //! The machine of [`super`]: jobs of this home and what is due for each.
 
+mod ask;
 mod follow;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -173,6 +174,9 @@ struct Entry {
     tries: u32,
     /// Whether the offer may have arrived although no answer came: the task may be alive.
     doubt: bool,
+    /// Whether it is from before this start of the daemon: attempts may have been made that its
+    /// record does not show, so that it is followed, but never placed again.
+    recalled: bool,
     refused: Vec<(Grant, Refusal)>,
 }
 
@@ -277,32 +281,13 @@ impl Jobs {
         }
         let waits = matches!(record.state, JobState::Waiting { .. });
         let doubt = matches!(record.state, JobState::Starting { .. });
-        self.jobs.insert(job, Entry { doubt, ..Entry::new(record) });
+        self.jobs.insert(job, Entry { doubt, recalled: true, ..Entry::new(record) });
         if waits {
-            let why = "this node was restarted before it was placed: submit it again".to_owned();
-            self.end(job, JobState::Ended { outcome: Outcome::Lost { why }, place: None, at }, out);
+            self.lose(job, at, out);
         } else {
             self.attach(job, now, out);
         }
         self.forget_oldest(out);
-    }
-
-    /// Asks the controller for a waiting job, and sees to it that it is asked again.
-    fn ask(&mut self, job: JobId, now: Instant, out: &mut Outbox<Effect>) {
-        let controller = self.controller;
-        let Some(entry) = self.jobs.get_mut(&job) else { return };
-        if !matches!(entry.record.state, JobState::Waiting { .. }) {
-            return;
-        }
-        if controller.is_none() {
-            return;
-        }
-        let answered = matches!(&entry.record.state, JobState::Waiting { reason }
-            if *reason != WaitReason::NoController);
-        out.push(Effect::Control(Message::Ask(entry.ask())));
-        let wait = if answered { ASK_STILL } else { growing(ASK_AGAIN, entry.tries, ASK_STILL) };
-        entry.tries = entry.tries.saturating_add(1);
-        self.set_due(job, Some(now + wait));
     }
 
     /// Opens the stream to the node that has, or may have, the task of a job.
@@ -321,36 +306,6 @@ impl Jobs {
         entry.tries = entry.tries.saturating_add(1);
         // Who opens the stream answers; should the answer never come, this tries again.
         self.set_due(job, Some(now + wait));
-    }
-
-    fn on_controller(&mut self, reign: Option<Reign>, now: Instant, out: &mut Outbox<Effect>) {
-        self.controller = reign;
-        let waiting: Vec<JobId> = self
-            .jobs
-            .iter()
-            .filter(|(_, entry)| matches!(entry.record.state, JobState::Waiting { .. }))
-            .map(|(job, _)| *job)
-            .collect();
-        let mut asks = Vec::new();
-        for job in waiting {
-            let Some(entry) = self.jobs.get_mut(&job) else { continue };
-            entry.tries = 0;
-            entry.record.state = JobState::Waiting { reason: WaitReason::NoController };
-            out.push(Effect::Changed(job));
-            if reign.is_none() {
-                self.set_due(job, None);
-                continue;
-            }
-            if asks.len() < crate::core::control::PRESENT_ASKS_MAX {
-                asks.push(entry.ask());
-                self.set_due(job, Some(now + ASK_AGAIN));
-            } else {
-                self.ask(job, now, out);
-            }
-        }
-        if reign.is_some() {
-            out.push(Effect::Present(asks));
-        }
     }
 
     fn on_received(
@@ -372,14 +327,21 @@ impl Jobs {
             }
             Message::Queued { task, key, reason } if self.waits(task) => {
                 let Some(entry) = self.jobs.get_mut(&task.job) else { return };
-                let stamped = entry.record.key != Some(key);
-                entry.record.key = Some(key);
-                entry.record.state = JobState::Waiting { reason };
+                // One reign may have stamped what another had already: the earliest place counts.
+                let stamped = entry.record.key.is_none_or(|known| key < known);
+                if stamped {
+                    entry.record.key = Some(key);
+                }
+                let state = JobState::Waiting { reason };
+                let before = std::mem::replace(&mut entry.record.state, state);
                 if stamped {
                     out.push(Effect::Store(Box::new(entry.record.clone())));
                 }
                 out.push(Effect::Changed(task.job));
-                self.set_due(task.job, Some(now + ASK_STILL));
+                // News does not put the next asking off: a request that is not repeated is dropped.
+                if is_unanswered(&before) {
+                    self.set_due(task.job, Some(now + ASK_STILL));
+                }
             }
             Message::Full { task } if self.waits(task) => {
                 let Some(entry) = self.jobs.get_mut(&task.job) else { return };
@@ -415,11 +377,13 @@ impl Jobs {
                 out.push(Effect::Offer { task, grant });
                 self.set_due(task.job, None);
             }
-            // The same again, or one that crossed: the first is being presented.
-            JobState::Starting { .. } | JobState::Running { .. } => {}
-            JobState::Ended { .. } | JobState::Rejected { .. } => {
-                out.push(Effect::Control(Message::Withdraw { task }));
-            }
+            // The same again: it is being presented.
+            JobState::Starting { grant: held } if held == value => {}
+            // For an ask that came late: its GPUs need not be held.
+            JobState::Starting { .. }
+            | JobState::Running { .. }
+            | JobState::Ended { .. }
+            | JobState::Rejected { .. } => out.push(Effect::Control(Message::Withdraw { task })),
         }
     }
 
@@ -464,7 +428,7 @@ impl Jobs {
 
 impl Entry {
     fn new(record: JobRecord) -> Self {
-        Self { record, due: None, tries: 0, doubt: false, refused: Vec::new() }
+        Self { record, due: None, tries: 0, doubt: false, recalled: false, refused: Vec::new() }
     }
 
     fn ask(&self) -> Ask {
@@ -493,6 +457,11 @@ impl Place {
         let gpus = grant.gpus.iter().map(|(gpu, _)| gpu.clone()).collect();
         Self { node: grant.node, gpus }
     }
+}
+
+/// Whether a job waits for a first word of the controller.
+fn is_unanswered(state: &JobState) -> bool {
+    matches!(state, JobState::Waiting { reason: WaitReason::NoController })
 }
 
 /// Whether a job can change no more.

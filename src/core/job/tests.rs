@@ -241,6 +241,46 @@ fn an_ask_without_an_answer_is_repeated() {
 }
 
 #[test]
+fn a_request_is_repeated_however_often_its_reason_changes() {
+    let mut home = Home::with_job();
+    let mut repeated = 0;
+    for ahead in 0..30 {
+        let key = OrderKey { term: Term(1), seq: 4 };
+        let reason = WaitReason::Busy { matching: 1, free: 0, ahead };
+        home.hear(Message::Queued { task: task(1), key, reason });
+        repeated += asks(&home.pass(Duration::from_secs(1))).len();
+    }
+    assert_eq!(repeated, 2);
+}
+
+#[test]
+fn a_job_from_before_this_start_is_never_placed_again() {
+    let mut home = Home { jobs: Jobs::new(node(HOME)), now: Instant::ZERO };
+    let reign = Reign { term: Term(1), controller: node(CONTROLLER) };
+    home.handle(Input::Controller(Some(reign)));
+    let state = JobState::Starting { grant: grant(1).value().clone() };
+    let record = JobRecord { spec: spec(), task: task(1), key: None, state, cancelled: false };
+    assert_eq!(attaches(&home.handle(Input::Recall(Box::new(record)))), 1);
+    // A later attempt may have been made and run, and nothing of it be on the disk.
+    let effects = home.handle(Input::UnknownTask { task: task(1) });
+    assert!(asks(&effects).is_empty());
+    assert!(matches!(home.state(), JobState::Ended { outcome: Outcome::Lost { .. }, .. }));
+}
+
+#[test]
+fn a_grant_that_is_not_wanted_is_given_back() {
+    let mut home = Home::with_job();
+    home.hear(Message::Granted(grant(1)));
+    assert!(home.hear(Message::Granted(grant(1))).is_empty());
+    let other = Grant { term: Term(2), ..grant(1).value().clone() };
+    let other = Key::from_seed(&[CONTROLLER; 32]).sign(other);
+    let withdraw = [Effect::Control(Message::Withdraw { task: task(1) })];
+    assert_eq!(home.hear(Message::Granted(other.clone())), withdraw);
+    home.handle(Input::Accepted { task: task(1), since: AT });
+    assert_eq!(home.hear(Message::Granted(other)), withdraw);
+}
+
+#[test]
 fn a_recalled_running_job_goes_back_to_its_node() {
     let mut home = Home::with_job();
     home.hear(Message::Granted(grant(1)));

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::core::control::OrderKey;
 use crate::core::id::Term;
+use crate::core::report::GPUS_MAX;
 use crate::core::report::testing::{gpu, node};
 use crate::core::signed::Key;
 
@@ -162,6 +163,36 @@ fn an_adopted_lease_holds_its_gpu_before_and_after_the_inventory() {
 }
 
 #[test]
+fn a_gpu_that_vanishes_is_shown_as_broken_and_keeps_its_number() {
+    let mut ledger = ledger();
+    assert_eq!(refusal(&mut ledger, offer(grant(1, &[("a", 0)]))), None);
+    handle(&mut ledger, Input::Gone { task: task(1) });
+    handle(&mut ledger, Input::Inventory(vec![gpu("b", "A100", 80)]));
+    let shown = ledger.gpus().into_iter().find(|gpu| gpu.uuid.0 == "a").unwrap();
+    assert!(matches!(shown.health, GpuHealth::Broken(_)));
+    handle(&mut ledger, Input::Inventory(vec![gpu("a", "A100", 80)]));
+    let taken = Refusal::Taken { gpu: GpuUuid("a".into()) };
+    assert_eq!(refusal(&mut ledger, offer(grant(2, &[("a", 0)]))), Some(taken));
+    assert_eq!(refusal(&mut ledger, offer(grant(2, &[("a", 1)]))), None);
+}
+
+#[test]
+fn vanished_gpus_make_room_for_others_and_no_old_grant_is_honoured() {
+    let mut ledger = Ledger::new(node(1), Incarnation(4), Config::default());
+    let named = |range: std::ops::Range<usize>| {
+        range.map(|n| gpu(&format!("g{n}"), "A100", 80)).collect::<Vec<Gpu>>()
+    };
+    handle(&mut ledger, Input::Inventory(named(0..GPUS_MAX)));
+    handle(&mut ledger, Input::Inventory(named(1..GPUS_MAX + 9)));
+    assert_eq!(ledger.gpus().len(), GPUS_MAX);
+    handle(&mut ledger, Input::Inventory(named(0..1)));
+    let taken = Refusal::Taken { gpu: GpuUuid("g0".into()) };
+    assert_eq!(refusal(&mut ledger, offer(grant(2, &[("g0", 0)]))), Some(taken));
+    let seq = ledger.gpus()[0].seq.0;
+    assert_eq!(refusal(&mut ledger, offer(grant(2, &[("g0", seq)]))), None);
+}
+
+#[test]
 fn a_gpu_of_two_adopted_leases_is_free_when_both_have_ended() {
     let mut ledger = ledger();
     for (job, seq) in [(91, 1), (92, 2)] {
@@ -186,13 +217,13 @@ fn a_gpu_of_two_adopted_leases_is_free_when_both_have_ended() {
 }
 
 #[test]
-fn a_gpu_that_vanishes_under_a_task_is_broken_and_then_not_shown() {
+fn a_gpu_that_vanishes_under_a_task_is_broken_and_stays_so_when_it_ends() {
     let mut ledger = ledger();
     refusal(&mut ledger, offer(grant(1, &[("a", 0)])));
     handle(&mut ledger, Input::Inventory(vec![gpu("b", "A100", 80)]));
     assert!(matches!(ledger.gpus()[0].health, GpuHealth::Broken(_)));
     handle(&mut ledger, Input::Gone { task: task(1) });
-    assert_eq!(ledger.gpus().len(), 1);
+    assert!(matches!(ledger.gpus()[0].health, GpuHealth::Broken(_)));
 }
 
 #[test]

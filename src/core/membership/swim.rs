@@ -17,11 +17,18 @@ pub(super) struct Identity {
     pub(super) generation: u64,
 }
 
+/// After so many renewals a node waits a while, and then comes back as another start.
+const RENEWALS_AT_ONCE: u64 = 8;
+
 impl foca::Identity for Identity {
     type Addr = NodeId;
 
+    /// At once, but not without end: others may know a generation that is thousands higher, from a
+    /// start that this node's disk does not remember, and would refuse each of them.
     fn renew(&self) -> Option<Self> {
-        Some(Self { node: self.node, generation: self.generation.checked_add(1)? })
+        let pauses = self.generation % RENEWALS_AT_ONCE == RENEWALS_AT_ONCE - 1;
+        let next = Self { node: self.node, generation: self.generation.saturating_add(1) };
+        (!pauses).then_some(next)
     }
 
     fn addr(&self) -> NodeId {
@@ -55,6 +62,8 @@ pub(super) fn config(members: usize) -> Config {
 pub(super) struct Buffer {
     pub(super) effects: Vec<Effect>,
     pub(super) timers: Vec<(Timer<Identity>, Duration)>,
+    /// The others have declared this node dead, and it has not renewed itself.
+    pub(super) defunct: bool,
 }
 
 impl Runtime<Identity> for Buffer {
@@ -64,6 +73,7 @@ impl Runtime<Identity> for Buffer {
             Notification::MemberDown(member) => self.effects.push(Effect::Down(member.node)),
             // Another start of a member: up again, whether it was thought up or down.
             Notification::Rename(_, member) => self.effects.push(Effect::Up(member.node)),
+            Notification::Defunct => self.defunct = true,
             _ => {}
         }
     }

@@ -11,6 +11,7 @@ struct Mesh {
     cut: Vec<NodeId>,
     now: Instant,
     seen: Vec<(NodeId, Effect)>,
+    outbid: BTreeMap<NodeId, u64>,
 }
 
 impl Mesh {
@@ -20,7 +21,13 @@ impl Mesh {
             Membership::new(node(n), Incarnation(1), rng)
         };
         let members = (0..size).map(member).collect();
-        let mut mesh = Self { members, cut: Vec::new(), now: Instant::ZERO, seen: Vec::new() };
+        let mut mesh = Self {
+            members,
+            cut: Vec::new(),
+            now: Instant::ZERO,
+            seen: Vec::new(),
+            outbid: BTreeMap::new(),
+        };
         for other in 1..size {
             mesh.input(node(other), Input::Met(node(0)));
         }
@@ -41,7 +48,13 @@ impl Mesh {
             member.handle(input, self.now, &mut out);
             for effect in out.drain() {
                 match effect {
-                    Effect::Send(to, bytes) => queue.push((to, Input::Datagram(bytes))),
+                    Effect::Outbid => {
+                        // As the node does: the number of its start is raised.
+                        let raised = self.outbid.entry(at).or_insert(1);
+                        *raised += 1;
+                        queue.push((at, Input::Incarnation(Incarnation(*raised))));
+                    }
+                    Effect::Send(to, bytes) => queue.push((to, Input::Datagram(at, bytes))),
                     other => self.seen.push((at, other)),
                 }
             }
@@ -101,6 +114,44 @@ fn a_lost_link_alone_kills_nobody() {
 }
 
 #[test]
+fn who_hears_a_suspect_speak_refutes_for_it() {
+    let mut mesh = Mesh::new(5);
+    for heard in [Input::Met(node(4)), Input::Datagram(node(4), Vec::new())] {
+        let member = &mut mesh.members[0];
+        let mut out = Outbox::new();
+        member.handle(Input::LinkLost(node(4)), mesh.now, &mut out);
+        assert_eq!(member.find(node(4)).unwrap().state(), State::Suspect);
+        member.handle(heard, mesh.now, &mut out);
+        let state = member.find(node(4)).unwrap().state();
+        assert_eq!((state, member.suspects.len()), (State::Alive, 0));
+    }
+}
+
+#[test]
+fn two_that_have_declared_each_other_dead_do_not_talk_without_end() {
+    let mut mesh = Mesh::new(2);
+    mesh.cut = vec![node(0), node(1)];
+    for at in [0, 1] {
+        let now = mesh.now;
+        let member = &mut mesh.members[at];
+        member.handle(Input::LinkLost(node(1 - at as u8)), now, &mut Outbox::new());
+        let later = now + Duration::from_secs(20);
+        member.handle(Input::Deadline, later, &mut Outbox::new());
+        assert_eq!(member.alive().count(), 0);
+    }
+    mesh.now = mesh.now + Duration::from_secs(20);
+    mesh.cut.clear();
+    // What crosses on its way is what makes both answer at once.
+    for at in [0, 1] {
+        mesh.input(node(at), Input::Met(node(1 - at)));
+    }
+    mesh.run(Duration::from_secs(10));
+    mesh.input(node(0), Input::Met(node(1)));
+    mesh.run(Duration::from_secs(10));
+    assert!(mesh.knows(0, 1) && mesh.knows(1, 0));
+}
+
+#[test]
 fn a_goodbye_is_known_at_once() {
     let mut mesh = Mesh::new(5);
     mesh.input(node(2), Input::Leave);
@@ -137,9 +188,41 @@ fn repair_introduces_a_member_that_gossip_missed_and_never_revives_a_dead_one() 
 fn junk_changes_nothing() {
     let mut mesh = Mesh::new(3);
     for len in 0..64 {
-        mesh.input(node(0), Input::Datagram(vec![0xa5; len]));
+        mesh.input(node(0), Input::Datagram(node(1), vec![0xa5; len]));
     }
-    mesh.input(node(0), Input::Datagram(vec![0; 5_000]));
+    mesh.input(node(0), Input::Datagram(node(1), vec![0; 5_000]));
     mesh.run(Duration::from_secs(5));
     assert!(mesh.knows(0, 1) && mesh.knows(0, 2));
+}
+
+#[test]
+fn a_node_whose_number_was_too_low_is_alive_for_all_once_it_is_raised() {
+    let mut mesh = Mesh::new(4);
+    // The others have met a third start; this is one from before.
+    for other in 0..3 {
+        mesh.input(node(other), Input::Repaired(node(3), Incarnation(3)));
+    }
+    mesh.input(node(3), Input::Incarnation(Incarnation(4)));
+    mesh.input(node(3), Input::Met(node(0)));
+    mesh.run(Duration::from_secs(10));
+    for member in &mesh.members {
+        assert_eq!(member.alive().count(), 3, "as {:?} sees it", member.me);
+    }
+}
+
+#[test]
+fn a_node_of_which_a_later_start_is_known_comes_back_although_nobody_tells_its_number() {
+    let mut mesh = Mesh::new(3);
+    mesh.cut.push(node(2));
+    for other in 0..2 {
+        mesh.input(node(other), Input::Repaired(node(2), Incarnation(4)));
+    }
+    mesh.run(Duration::from_secs(20));
+    assert!(!mesh.knows(0, 2) && !mesh.knows(1, 2));
+    mesh.cut.clear();
+    for _ in 0..10 {
+        mesh.input(node(2), Input::Met(node(0)));
+        mesh.run(Duration::from_secs(2));
+    }
+    assert!(mesh.knows(0, 2) && mesh.knows(1, 2));
 }

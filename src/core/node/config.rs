@@ -1,6 +1,6 @@
 //! What a node is made of.
 
-use crate::core::id::{Incarnation, Term};
+use crate::core::id::{Incarnation, NodeId, Term};
 use crate::core::reporting::Facts;
 use crate::core::signed::Key;
 use crate::core::{controller, election, ledger};
@@ -20,6 +20,8 @@ pub struct Config {
     pub facts: Facts,
     /// Addresses to dial while there is no link.
     pub bootstrap: Vec<String>,
+    /// Members of before this start, and their addresses: they are dialled now and then.
+    pub remembered: Vec<(NodeId, Vec<String>)>,
     /// Seed of every generator in it.
     pub seed: [u8; 32],
     /// How its election behaves.

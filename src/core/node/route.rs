@@ -4,6 +4,7 @@ use serde_bytes::ByteBuf;
 
 use super::{Effect, Node, SignedReport, Turn};
 use crate::core::control::{self, Relayed};
+use crate::core::controller::Fleet;
 use crate::core::directory::Inserted;
 use crate::core::election;
 use crate::core::id::{NodeId, Reign};
@@ -21,6 +22,12 @@ impl Node {
         for effect in effects.drain() {
             match effect {
                 membership::Effect::Down(node) => self.on_down(node, turn),
+                membership::Effect::Outbid => {
+                    let (incarnation, version) = self.report().age();
+                    let seen = reporting::Input::NewerSeen(incarnation, version);
+                    self.tell_reporting(seen, turn);
+                    self.raise_incarnation(turn);
+                }
                 membership::Effect::Send(to, bytes) => {
                     self.send(to, Message::Swim(ByteBuf::from(bytes)), turn);
                 }
@@ -58,7 +65,7 @@ impl Node {
         if leaving {
             self.tell_election(election::Input::Left(node), turn);
         }
-        if self.election.is_controller() {
+        if self.election.is_controller() && !self.presenting {
             self.tell_controller(controller::Input::FleetChanged(node), turn);
         }
     }
@@ -68,6 +75,13 @@ impl Node {
         self.repair.handle(input, &self.directory, turn.now, &mut effects);
         for effect in effects.drain() {
             match effect {
+                repair::Effect::Compare(peer) => {
+                    self.tell_election(election::Input::Compare(peer), turn);
+                    // Two that have declared each other dead may miss each other's return.
+                    if !self.membership.is_alive(peer) {
+                        self.tell_membership(membership::Input::Met(peer), turn);
+                    }
+                }
                 repair::Effect::Learnt(report) => self.learn(report, turn),
                 repair::Effect::Pulled => self.on_pulled(turn),
                 repair::Effect::Send(to, message) => self.send(to, Message::Repair(message), turn),
@@ -114,6 +128,7 @@ impl Node {
             self.incarnation = incarnation;
             turn.out.push(Effect::StoreIncarnation(incarnation));
             self.tell_ledger(ledger::Input::Incarnation(incarnation), turn);
+            self.tell_membership(membership::Input::Incarnation(incarnation), turn);
         }
     }
 
@@ -276,7 +291,17 @@ impl Node {
 
     pub(super) fn tell_controller(&mut self, input: controller::Input, turn: &mut Turn<'_>) {
         let mut effects = Outbox::new();
-        let fleet: Vec<&Report> = self.directory.alive().collect();
+        let mut fleet = Fleet::default();
+        // To be read by whoever reigns, or is about to.
+        if self.controller.reigns() || matches!(input, controller::Input::Reigns { .. }) {
+            for (_, entry) in self.directory.iter() {
+                match entry.report() {
+                    report if entry.is_alive() => fleet.alive.push(report),
+                    report if report.state != NodeState::Leaving => fleet.absent.push(report),
+                    _ => {}
+                }
+            }
+        }
         self.controller.handle(input, &fleet, turn.now, &mut effects);
         for controller::Send(to, message) in effects.drain() {
             self.say(to, message, turn);
@@ -317,8 +342,11 @@ impl Node {
     }
 
     fn for_controller(&mut self, from: NodeId, message: control::Message, turn: &mut Turn<'_>) {
-        if let control::Message::Present { report, .. } = &message {
+        if let control::Message::Present { report, asks, .. } = &message {
+            // Its GPUs and what waits for them come together: nobody is served in between.
+            self.presenting = !asks.is_empty();
             self.learn(report.clone(), turn);
+            self.presenting = false;
         }
         if self.election.is_controller() {
             self.tell_controller(controller::Input::Received(from, message), turn);

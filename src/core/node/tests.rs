@@ -31,6 +31,7 @@ fn config(number: u8, seniority: Option<u64>) -> Config {
         seniority,
         facts,
         bootstrap: Vec::new(),
+        remembered: Vec::new(),
         seed: [number; 32],
         election: election::Config { listen, ..election::Config::default() },
         controller: controller::Config::default(),

@@ -36,6 +36,7 @@ fn talk(a: &mut Peer, b: &mut Peer, first: Input) -> usize {
                 Effect::Learnt(report) => {
                     peer.directory.insert(report, Instant::ZERO);
                 }
+                Effect::Compare(_) => {}
                 Effect::Pulled => peer.pulled = true,
                 Effect::Send(_, message) => {
                     messages += 1;
@@ -92,7 +93,15 @@ fn digests_are_compared_with_a_random_link_every_few_seconds() {
     let at = a.repair.deadline().unwrap();
     out.drain().for_each(drop);
     a.repair.handle(Input::Deadline, &a.directory, at, &mut out);
+    // Until a whole directory has been pulled, it is asked for again.
+    assert!(matches!(out.pop(), Some(Effect::Send(_, Message::Summary { .. }))));
+    let last = Message::Reports { reports: Vec::new(), last: true };
+    a.repair.handle(Input::Received(node(9), last), &a.directory, at, &mut out);
+    out.drain().for_each(drop);
+    let next = a.repair.deadline().unwrap();
+    assert!(next > at);
+    a.repair.handle(Input::Deadline, &a.directory, next, &mut out);
     let digest = Message::Digest(a.directory.digest());
     assert_eq!(out.pop(), Some(Effect::Send(node(9), digest)));
-    assert!(a.repair.deadline().unwrap() > at);
+    assert_eq!(out.pop(), Some(Effect::Compare(node(9))));
 }

@@ -148,6 +148,7 @@ impl Jobs {
             JobState::Starting { .. } if entry.record.cancelled => {
                 self.reject(task.job, Rejection::Cancelled, at, out);
             }
+            JobState::Starting { .. } if entry.recalled => self.lose(task.job, at, out),
             JobState::Starting { .. } => {
                 // Never accepted. The next attempt has another number, so that an offer still on
                 // its way is refused as an old one.
@@ -182,6 +183,12 @@ impl Jobs {
             _ => return,
         };
         self.end(task.job, JobState::Ended { outcome, place: Some(place), at }, out);
+    }
+
+    /// A job of before this start that may have been placed since its record was written.
+    pub(super) fn lose(&mut self, job: JobId, at: WallTime, out: &mut Outbox<Effect>) {
+        let why = "this node was restarted while it was being placed: submit it again".to_owned();
+        self.end(job, JobState::Ended { outcome: Outcome::Lost { why }, place: None, at }, out);
     }
 
     pub(super) fn reject(
@@ -251,6 +258,10 @@ impl Jobs {
     }
 
     pub(super) fn on_node_up(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
+        if self.controller.is_some_and(|reign| reign.controller == node) {
+            // It may have taken this home for dead, and dropped what waits here.
+            self.present(now, out);
+        }
         let lost: Vec<JobId> = self
             .jobs
             .iter()
