@@ -115,17 +115,18 @@ impl Scenarios {
         let wanted = |name: &str| self.name.as_deref().is_none_or(|wanted| wanted == name);
         let mut failed = 0;
         let mut played = 0;
-        for scenario in scenarios::ALL.iter().filter(|scenario| wanted(scenario.name)) {
+        for scenario in scenarios::all().filter(|scenario| wanted(scenario.name)) {
             played += 1;
             let world = (scenario.play)();
             let result = match world.violation() {
                 None => "ok".to_owned(),
                 Some(broken) => {
                     failed += 1;
+                    world.trace().last().iter().for_each(|line| tell(line));
                     format!("BROKEN {}: {}", broken.rule, broken.what)
                 }
             };
-            print(&format!("{:<52} {result}", scenario.name));
+            print(&format!("{:<60} {result}", scenario.name));
         }
         if played == 0 {
             tell("there is no such scenario; without a name all of them are listed");

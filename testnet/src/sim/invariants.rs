@@ -36,8 +36,6 @@ pub(crate) enum Fact<'a> {
     Forgotten { machine: usize, job: JobId },
     /// All processes of a task have ended.
     Gone { task: TaskId, outcome: &'a Outcome },
-    /// A controller answers with a grant.
-    Granted { node: &'a Node, grant: &'a Grant },
     /// A task's machine lost power.
     Lost { task: TaskId },
     /// A daemon has read its jobs.
@@ -50,8 +48,8 @@ pub(crate) enum Fact<'a> {
     Submitted { job: JobId, need: &'a Need },
     /// A record of a job is on a disk.
     Synced { machine: usize, record: &'a JobRecord },
-    /// A core has handled an input.
-    Turn { machine: usize, life: u32, node: &'a Node },
+    /// A core has handled an input; by a sabotage it has no room for anything.
+    Turn { machine: usize, life: u32, node: &'a Node, tight: bool },
 }
 
 /// A rule that was broken.

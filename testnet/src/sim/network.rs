@@ -57,6 +57,9 @@ impl Link {
     }
 }
 
+/// What a message takes at most: a link that is slower is no link.
+const SLOWEST: Duration = Duration::from_secs(3);
+
 /// All links, and what is wrong with the medium.
 #[derive(Debug)]
 pub(crate) struct Network {
@@ -104,7 +107,7 @@ impl Network {
     pub(crate) fn delay(&mut self, from: usize, to: usize) -> Duration {
         let factor = self.slow.get(&pair(from, to)).copied().unwrap_or(1);
         let tail = self.rng.random_range(0.0f64..1.0).powi(4) * 4.0;
-        self.latency.mul_f64(1.0 + tail) * factor
+        (self.latency.mul_f64(1.0 + tail) * factor).min(SLOWEST)
     }
 
     /// Whether nothing gets from one machine to the other now.
@@ -191,8 +194,8 @@ impl Network {
         Some((link.ends, link.known))
     }
 
-    /// Sends something; when it arrives: once, or by a fault not at all or twice. `None` if the link
-    /// is gone, or while it is cut.
+    /// Sends something; when it arrives: once, or by a fault not at all or twice. `None` if the
+    /// link is gone, or while it is cut.
     pub(crate) fn send(
         &mut self,
         id: LinkId,

@@ -151,6 +151,9 @@ pub struct Options {
     pub latency: Duration,
 }
 
+/// What a job takes at most of a GPU, with all that its processes do to stay alive.
+const LONGEST_JOB: Duration = Duration::from_secs(60);
+
 /// What the user fixes of a run; the seed decides the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
@@ -186,13 +189,17 @@ impl Options {
         let chaos = Duration::from_secs(rng.random_range(20..=150));
         let share = rng.random_range(0.15..0.9);
         let drawn = Fault::ALL.into_iter().filter(|_| rng.random_bool(share)).collect();
+        // All the work there is may be waiting at the last fault.
+        let all = u64::try_from(wishes.jobs.unwrap_or(jobs)).unwrap_or(u64::MAX);
+        let share_of_one = all / gpus.iter().sum::<usize>().max(1) as u64;
+        let calm = Duration::from_secs(240 + share_of_one.min(10_000) * LONGEST_JOB.as_secs());
         let latency = if rng.random_bool(0.7) { 200..2_000 } else { 10_000..80_000 };
         Self {
             seed,
             gpus,
             jobs: wishes.jobs.unwrap_or(jobs),
             chaos: wishes.chaos.unwrap_or(chaos),
-            calm: Duration::from_secs(240),
+            calm,
             faults: wishes.faults.clone().unwrap_or(Faults(drawn)),
             fault_every: Duration::from_millis(rng.random_range(500..8_000)),
             latency: Duration::from_micros(rng.random_range(latency)),

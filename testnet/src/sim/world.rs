@@ -152,7 +152,7 @@ pub(crate) struct Spawn {
 /// What a keeper says.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
-    Started,
+    Started { home: NodeId },
     Failed,
     CommandEnded,
     Stuck,
@@ -200,6 +200,8 @@ pub struct World {
     pub(crate) trace: Trace,
     pub(crate) sabotage: Option<Sabotage>,
     pub(crate) striking: bool,
+    /// No process can be started.
+    pub(crate) starts_fail: bool,
     /// Jobs that show whether the mesh works again.
     pub(crate) probes: Vec<(usize, JobId)>,
     events: u64,
@@ -232,6 +234,7 @@ impl World {
             trace: Trace::new(keep_trace),
             sabotage: None,
             striking: false,
+            starts_fail: false,
             probes: Vec::new(),
             events: 0,
             same_instant: 0,
@@ -359,7 +362,10 @@ impl World {
         here.timer = None;
         let local = here.clock.local(self.now);
         let due = here.node.as_ref().and_then(Node::deadline).is_some_and(|due| due <= local);
-        if due && self.sabotage != Some(Sabotage::NoTimers) {
+        if self.sabotage == Some(Sabotage::NoTimers) {
+            return;
+        }
+        if due {
             self.input(machine, Input::Deadline);
         } else {
             self.set_timer(machine);
@@ -395,7 +401,8 @@ impl World {
         }
         let here = &self.machines[machine];
         if let Some(node) = &here.node {
-            self.checks.see(&Fact::Turn { machine, life: here.life, node });
+            let tight = self.sabotage == Some(Sabotage::NoRoom);
+            self.checks.see(&Fact::Turn { machine, life: here.life, node, tight });
         }
         self.set_timer(machine);
     }

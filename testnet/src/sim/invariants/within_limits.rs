@@ -19,21 +19,25 @@ const MOST: Load = Load {
 #[derive(Debug)]
 pub(super) struct Rule;
 
+/// What no core keeps to.
+const LEAST: Load =
+    Load { timers: 0, parked: 0, waiting: 0, granted: 0, unended: 0, leases: 0, attempts: 0 };
+
 impl Invariant for Rule {
     fn name(&self) -> &'static str {
         "within_limits"
     }
 
     fn see(&mut self, fact: &Fact<'_>) -> Result<(), String> {
-        let Fact::Turn { machine, node, .. } = fact else { return Ok(()) };
-        let load = node.load();
-        let within = load.timers <= MOST.timers
-            && load.parked <= MOST.parked
-            && load.waiting <= MOST.waiting
-            && load.granted <= MOST.granted
-            && load.unended <= MOST.unended
-            && load.leases <= MOST.leases
-            && load.attempts <= MOST.attempts;
+        let Fact::Turn { machine, node, tight, .. } = fact else { return Ok(()) };
+        let (load, most) = (node.load(), if *tight { LEAST } else { MOST });
+        let within = load.timers <= most.timers
+            && load.parked <= most.parked
+            && load.waiting <= most.waiting
+            && load.granted <= most.granted
+            && load.unended <= most.unended
+            && load.leases <= most.leases
+            && load.attempts <= most.attempts;
         if within { Ok(()) } else { Err(format!("n{machine} keeps {load:?}")) }
     }
 }

@@ -6,6 +6,7 @@ use rand::seq::IndexedRandom as _;
 
 use super::{Event, World};
 use crate::sim::options::Fault;
+use crate::sim::sabotage::Sabotage;
 
 /// The end of a fault.
 #[derive(Clone, Copy, Debug)]
@@ -75,6 +76,9 @@ impl World {
 
     fn strike(&mut self, fault: Fault) {
         let machine = self.victim();
+        if self.sabotage == Some(Sabotage::Amnesia) {
+            self.forget_all(machine);
+        }
         self.say(machine, "FAULT", format_args!("{fault:?}"));
         match fault {
             Fault::Kill => {
@@ -139,20 +143,11 @@ impl World {
         let other = self.chance.random_range(0..all);
         match fault {
             Fault::Split => {
-                let left: Vec<bool> = (0..all).map(|_| self.chance.random_bool(0.5)).collect();
-                for a in 0..all {
-                    for b in (0..all).filter(|b| left[a] != left[*b]) {
-                        self.network.cut(a, b);
-                    }
-                }
+                let left: Vec<usize> = (0..all).filter(|_| self.chance.random_bool(0.5)).collect();
+                self.split(&left);
             }
             Fault::OneWay => self.network.cut(machine, other),
-            Fault::Isolate => {
-                for other in 0..all {
-                    self.network.cut(machine, other);
-                    self.network.cut(other, machine);
-                }
-            }
+            Fault::Isolate => self.isolate(machine),
             Fault::Slow => {
                 let factor = self.chance.random_range(5..200);
                 self.network.slow_down(machine, other, factor);
@@ -171,6 +166,27 @@ impl World {
         self.undo(after, Undo::Heal);
     }
 
+    /// Nothing passes between these machines and the others.
+    pub(crate) fn split(&mut self, left: &[usize]) {
+        for a in 0..self.machines.len() {
+            for b in (0..self.machines.len()).filter(|b| left.contains(&a) != left.contains(b)) {
+                self.network.cut(a, b);
+            }
+        }
+        self.check_idle_links();
+    }
+
+    /// One machine hears and reaches nobody.
+    pub(crate) fn isolate(&mut self, machine: usize) {
+        self.split(&[machine]);
+    }
+
+    /// The network is as new.
+    pub(crate) fn heal(&mut self) {
+        self.network.heal();
+        self.unstall();
+    }
+
     fn look_if_awake(&mut self, machine: usize) {
         if !self.machines[machine].frozen {
             self.look(machine);
@@ -181,10 +197,7 @@ impl World {
         match undo {
             Undo::Start(machine) => self.start(machine),
             Undo::Thaw(machine) => self.thaw(machine),
-            Undo::Heal => {
-                self.network.heal();
-                self.unstall();
-            }
+            Undo::Heal => self.heal(),
             Undo::Gpus(machine) => {
                 self.machines[machine].gone_gpus.clear();
                 self.look_if_awake(machine);
@@ -193,7 +206,7 @@ impl World {
     }
 
     /// No more faults, and all that there were are over.
-    pub(super) fn on_calm(&mut self) {
+    pub(crate) fn on_calm(&mut self) {
         self.striking = false;
         self.say(0, "CALM", format_args!(""));
         self.network.lossy = 0.0;

@@ -1,6 +1,7 @@
 //! What the core wants done, done: as `daemon::driver` and `daemon::hands` do it.
 
-use gpuvine::core::control;
+use gpuvine::core::control::{self, OrderKey};
+use gpuvine::core::id::Term;
 use gpuvine::core::job::{self, JobState};
 use gpuvine::core::ledger;
 use gpuvine::core::message::Message;
@@ -59,28 +60,19 @@ impl World {
 
     fn transmit(&mut self, machine: usize, to: gpuvine::core::id::NodeId, message: Message) {
         let Some(to) = self.ids.get(&to).copied() else { return };
-        self.see_grant(machine, &message);
         let message = self.tamper(message);
         if let Some(link) = self.network.link(machine, to) {
-            self.send(link, machine, Cargo::Message(message));
-        }
-    }
-
-    /// A controller's answer leaves it: the moment at which its order shows.
-    fn see_grant(&mut self, machine: usize, message: &Message) {
-        if let Message::Control(control::Message::Granted(grant)) = message
-            && let Some(node) = &self.machines[machine].node
-        {
-            self.checks.see(&Fact::Granted { node, grant: grant.value() });
+            self.send(link, machine, &Cargo::Message(message));
         }
     }
 
     fn tamper(&self, mut message: Message) -> Message {
         if self.sabotage == Some(Sabotage::ForgetPlaces) {
+            let last = OrderKey { term: Term(0), seq: self.events };
             match &mut message {
-                Message::Control(control::Message::Ask(ask)) => ask.key = None,
+                Message::Control(control::Message::Ask(ask)) => ask.key = Some(last),
                 Message::Control(control::Message::Present { asks, .. }) => {
-                    asks.iter_mut().for_each(|ask| ask.key = None);
+                    asks.iter_mut().for_each(|ask| ask.key = Some(last));
                 }
                 _ => {}
             }
@@ -99,11 +91,6 @@ impl World {
             job::Effect::Changed(job) => self.on_job_changed(machine, job),
             job::Effect::Forget(job) => self.store(machine, Write::Forget(job)),
             job::Effect::Offer { task, grant } => {
-                if grant.signer() == self.machines[machine].id
-                    && let Some(node) = &self.machines[machine].node
-                {
-                    self.checks.see(&Fact::Granted { node, grant: grant.value() });
-                }
                 if let Some(node) = self.ids.get(&grant.value().node).copied() {
                     self.say(machine, "offers", format_args!("{task} to n{node}"));
                     self.connect(machine, task, node, First::Open(grant));

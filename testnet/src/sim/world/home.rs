@@ -3,12 +3,13 @@
 use gpuvine::core::id::JobId;
 use gpuvine::core::job::Input as Job;
 use gpuvine::core::node::Input;
-use gpuvine::core::task::TaskId;
+use gpuvine::core::task::{Outcome, TaskId};
 use gpuvine::core::time::Duration;
 
 use super::{Event, World};
 use crate::sim::machine::Opening;
 use crate::sim::network::{Cargo, LinkId};
+use crate::sim::sabotage::Sabotage;
 use crate::sim::streams::{First, Frame, Stream, StreamId};
 
 /// How long a stream waits for a link that is being dialled.
@@ -68,12 +69,17 @@ impl World {
     }
 
     /// Sends a frame on a stream.
-    pub(super) fn frame(&mut self, id: StreamId, frame: Frame, to_home: bool) {
+    pub(super) fn frame(&mut self, id: StreamId, mut frame: Frame, to_home: bool) {
+        if let Frame::Ended(Outcome::Exited { code }, _) = &mut frame
+            && self.sabotage == Some(Sabotage::FalseOutcomes)
+        {
+            *code += 1;
+        }
         let Some(stream) = self.streams.get(&id) else { return };
         let (from, to) =
             if to_home { (stream.node, stream.home) } else { (stream.home, stream.node) };
         match stream.link {
-            Some(link) => self.send(link, from, Cargo::Frame(id, frame)),
+            Some(link) => self.send(link, from, &Cargo::Frame(id, frame)),
             None => {
                 let life = self.machines[to].life;
                 let event = Event::Local { machine: to, life, stream: id, frame, to_home };

@@ -16,7 +16,7 @@ use crate::sim::options::Fault;
 use crate::sim::sabotage::Sabotage;
 use crate::sim::streams::{Frame, StreamId};
 
-/// Time between SIGTERM and SIGKILL, and from a SIGKILL that did nothing to the keeper's word of it.
+/// Time from SIGTERM to SIGKILL, and from a SIGKILL that did nothing to the keeper's word of it.
 const GRACE: Duration = Duration::from_secs(10);
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
@@ -31,9 +31,11 @@ impl World {
                 let number = memory.offers_made;
                 memory.offers.insert(number, id);
                 let Some(node) = &self.machines[machine].node else { return };
+                let stolen = self.sabotage == Some(Sabotage::StolenGrants);
+                let thief = (home + usize::from(stolen)) % self.machines.len();
                 let offer = Offer {
                     offer: number,
-                    from: self.machines[home].id,
+                    from: self.machines[thief].id,
                     may_submit: true,
                     follows: node.election().reign(),
                     owner: "user".into(),
@@ -117,8 +119,8 @@ impl World {
             self.checks.see(&Fact::Accepted { me, from, lease: &lease, grant: &grant });
         }
         self.say(machine, "leases", format_args!("{}", lease.task));
-        let fails =
-            self.options.faults.has(Fault::NoStart) && self.striking && self.rng.random_bool(0.15);
+        let may_fail = self.options.faults.has(Fault::NoStart) && self.striking;
+        let fails = self.starts_fail || (may_fail && self.rng.random_bool(0.15));
         let orphaned = self.rng.random_bool(0.5);
         let wait = Duration::from_micros(self.rng.random_range(800..6_000));
         let here = &mut self.machines[machine];
@@ -134,7 +136,7 @@ impl World {
         // What a ledger without its rules would do.
         let ignored = match self.sabotage {
             Some(Sabotage::IgnoreTaken) => matches!(refusal, Refusal::Taken { .. }),
-            Some(Sabotage::IgnoreAttempts) => matches!(refusal, Refusal::OldAttempt { .. }),
+            Some(Sabotage::StolenGrants) => matches!(refusal, Refusal::OtherHome),
             _ => false,
         };
         if let (true, Some(grant)) = (ignored, grant) {
@@ -142,7 +144,7 @@ impl World {
             let lease = LeaseRecord {
                 task: TaskId { job: value.job, attempt: value.attempt },
                 gpus: value.gpus.clone(),
-                home: value.home,
+                home: if refusal == Refusal::OtherHome { value.node } else { value.home },
                 owner: "user".into(),
                 name: "job".into(),
                 since: self.wall(),
@@ -188,20 +190,16 @@ impl World {
             return;
         }
         let gpus: Vec<GpuUuid> = spawn.lease.gpus.iter().map(|(gpu, _)| gpu.clone()).collect();
+        let home = spawn.lease.home;
         let temper = self.tempers.get(&task.job).copied().unwrap_or_default();
         self.checks.see(&Fact::Started { machine, task, gpus: &gpus });
         self.say(machine, "starts", format_args!("{task} on {} GPUs", gpus.len()));
-        let process = Process {
-            lease: spawn.lease,
-            temper,
-            ended: None,
-            told_to_stop: false,
-            stuck: false,
-        };
+        let process =
+            Process { lease: spawn.lease, temper, ended: None, told_to_stop: false, stuck: false };
         self.machines[machine].processes.insert(task, process);
         let end = Step::End(Outcome::Exited { code: temper.code });
         self.agenda.at(self.now + temper.runs, Event::Process { machine, boot, task, step: end });
-        self.news(machine, task, News::Started);
+        self.news(machine, task, News::Started { home });
     }
 
     /// A keeper tells the daemon, if one is there; a later one finds out by itself.
@@ -213,11 +211,8 @@ impl World {
 
     pub(super) fn on_news(&mut self, machine: usize, task: TaskId, news: News) {
         match news {
-            News::Started => {
+            News::Started { home } => {
                 let here = &mut self.machines[machine];
-                let Some(home) = here.processes.get(&task).map(|process| process.lease.home) else {
-                    return;
-                };
                 here.memory.hosted.insert(task, Hosted { home, ended: None });
                 let waiting = here.memory.starting.remove(&task).unwrap_or_default();
                 self.input(machine, Input::Ledger(Ledger::Started { task }));

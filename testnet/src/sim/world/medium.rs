@@ -7,6 +7,7 @@ use rand::RngExt as _;
 
 use super::{Event, World};
 use crate::sim::network::{Cargo, DIAL_FOR, GIVE_UP, LinkId};
+use crate::sim::sabotage::Sabotage;
 
 /// How long an idle end takes to notice that the other is gone without a word.
 const KEEPALIVE: Duration = Duration::from_secs(20);
@@ -125,9 +126,9 @@ impl World {
         self.network.dialling.retain(gone);
     }
 
-    pub(crate) fn send(&mut self, link: LinkId, from: usize, cargo: Cargo) {
+    pub(crate) fn send(&mut self, link: LinkId, from: usize, cargo: &Cargo) {
         let Some(to) = self.network.get(link).map(|found| found.other(from)) else { return };
-        for at in self.network.send(link, from, &cargo, self.now).unwrap_or_default() {
+        for at in self.network.send(link, from, cargo, self.now).unwrap_or_default() {
             self.agenda.at(at, Event::Arrive { link, to, cargo: cargo.clone() });
         }
         self.watch(link);
@@ -153,14 +154,14 @@ impl World {
     pub(super) fn check_idle_links(&mut self) {
         for link in self.network.all() {
             let Some([a, b]) = self.network.get(link).map(|found| found.ends) else { continue };
-            if self.network.is_cut(a, b) || self.network.is_cut(b, a) {
-                if let Some(found) = self.network.get(link)
-                    && found.stuck_since.is_none()
-                {
-                    found.stuck_since = Some(self.now);
-                    let since = self.now;
-                    self.agenda.at(self.now + KEEPALIVE, Event::LinkCheck { link, since });
-                }
+            let cut = self.network.is_cut(a, b) || self.network.is_cut(b, a);
+            if let Some(found) = self.network.get(link)
+                && cut
+                && found.stuck_since.is_none()
+            {
+                found.stuck_since = Some(self.now);
+                let since = self.now;
+                self.agenda.at(self.now + KEEPALIVE, Event::LinkCheck { link, since });
             }
         }
     }
@@ -168,6 +169,9 @@ impl World {
     pub(super) fn on_arrive(&mut self, link: LinkId, to: usize, cargo: Cargo) {
         let Some(found) = self.network.get(link) else { return };
         let from = found.other(to);
+        if self.sabotage == Some(Sabotage::Echo) {
+            self.agenda.at(self.now, Event::Arrive { link, to, cargo: cargo.clone() });
+        }
         match cargo {
             Cargo::Frame(stream, frame) => {
                 let Some(to_home) = self.streams.get(&stream).map(|stream| stream.home == to)
@@ -194,7 +198,7 @@ impl World {
     /// What waited for the network arrives.
     pub(super) fn unstall(&mut self) {
         for (link, from, cargo) in self.network.unstall() {
-            self.send(link, from, cargo);
+            self.send(link, from, &cargo);
         }
     }
 }

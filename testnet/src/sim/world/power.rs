@@ -1,6 +1,6 @@
 //! Daemons and machines that start, stop, die and come back.
 
-use gpuvine::core::job;
+use gpuvine::core::job::{self, JobRecord, JobState};
 use gpuvine::core::ledger::Input as Ledger;
 use gpuvine::core::node::{Config, Input, Node};
 use gpuvine::core::reporting::Facts;
@@ -10,7 +10,6 @@ use gpuvine::core::{controller, election, ledger};
 use rand::RngExt as _;
 
 use super::World;
-use crate::sim::disk::Image;
 use crate::sim::invariants::Fact;
 use crate::sim::machine::{Clock, Hosted, Memory};
 use crate::sim::options::Fault;
@@ -56,11 +55,14 @@ impl World {
         here.memory = Memory::default();
         here.timer = None;
         here.held.clear();
-        if self.sabotage == Some(Sabotage::ForgetJobs) {
-            here.disk.image.jobs.clear();
+        match self.sabotage {
+            Some(Sabotage::ForgetJobs) => here.disk.image.jobs.clear(),
+            Some(Sabotage::ReviveJobs) => here.disk.image.jobs.values_mut().for_each(revive),
+            _ => {}
         }
         here.disk.image.incarnation = here.disk.image.incarnation.next();
-        let config = config(machine, here.key.clone(), &here.disk.image, seed);
+        let config = self.config(machine, seed);
+        let here = &mut self.machines[machine];
         let local = here.clock.local(self.now);
         here.node = Some(Node::new(config, local));
         let image = here.disk.image.clone();
@@ -80,6 +82,16 @@ impl World {
         self.set_timer(machine);
     }
 
+    /// What no daemon may do: begin anew without a word.
+    pub(super) fn forget_all(&mut self, machine: usize) {
+        let seed = self.rng.random();
+        if self.machines[machine].is_up() {
+            let config = self.config(machine, seed);
+            let here = &mut self.machines[machine];
+            here.node = Some(Node::new(config, here.clock.local(self.now)));
+        }
+    }
+
     /// Tasks of before this start: those that live keep their leases, of the others the end is
     /// kept for their homes.
     fn recover(&mut self, machine: usize) {
@@ -97,9 +109,9 @@ impl World {
         }
     }
 
-    /// kill -9 of a daemon; its tasks do not notice.
+    /// kill -9 of a daemon; its tasks do not notice. On a machine that sleeps nobody can.
     pub(crate) fn kill(&mut self, machine: usize) {
-        if !self.machines[machine].is_up() {
+        if !self.machines[machine].is_up() || self.machines[machine].asleep {
             return;
         }
         self.say(machine, "killed", format_args!(""));
@@ -120,7 +132,7 @@ impl World {
         let here = &mut self.machines[machine];
         here.node = None;
         here.frozen = false;
-        here.held.retain(|event| World::place(event).is_none());
+        here.held.retain(|event| Self::place(event).is_none());
         here.disk.crash(survives);
         self.abandon(machine, silently);
         // Streams within the machine.
@@ -191,35 +203,47 @@ impl World {
     }
 }
 
-fn config(
-    machine: usize,
-    key: gpuvine::core::signed::Key,
-    image: &Image,
-    seed: [u8; 32],
-) -> Config {
-    let facts = Facts {
-        name: format!("n{machine}"),
-        labels: std::collections::BTreeMap::new(),
-        priority: 0,
-        cpus: 8,
-        memory_bytes: 64 << 30,
-        software: "simulated".into(),
-    };
-    let bootstrap: Vec<String> = image.peers.iter().map(|peer| format!("m{peer}")).collect();
-    let mut settings = election::Config::default();
-    if bootstrap.is_empty() {
-        settings.listen = Duration::ZERO;
+/// The record of an end becomes one of before.
+fn revive(record: &mut JobRecord) {
+    if let JobState::Ended { place: Some(place), at, .. } = &record.state {
+        let (place, since) = (place.clone(), *at);
+        record.state = JobState::Running { place, since, connected: false };
     }
-    Config {
-        key,
-        incarnation: image.incarnation,
-        term: image.term,
-        seniority: image.seniority,
-        facts,
-        bootstrap,
-        seed,
-        election: settings,
-        controller: controller::Config::default(),
-        ledger: ledger::Config::default(),
+}
+
+/// What the daemon's start makes of its disk.
+impl World {
+    fn config(&self, machine: usize, seed: [u8; 32]) -> Config {
+        let here = &self.machines[machine];
+        let image = &here.disk.image;
+        let facts = Facts {
+            name: format!("n{machine}"),
+            labels: std::collections::BTreeMap::new(),
+            priority: 0,
+            cpus: 8,
+            memory_bytes: 64 << 30,
+            software: "simulated".into(),
+        };
+        let remembered =
+            image.peers.iter().map(|peer| (self.machines[*peer].id, vec![format!("m{peer}")]));
+        let remembered: Vec<_> = remembered.collect();
+        let bootstrap: Vec<String> = remembered.iter().flat_map(|(_, at)| at.clone()).collect();
+        let mut settings = election::Config::default();
+        if bootstrap.is_empty() {
+            settings.listen = Duration::ZERO;
+        }
+        Config {
+            key: here.key.clone(),
+            incarnation: image.incarnation,
+            term: image.term,
+            seniority: image.seniority,
+            facts,
+            bootstrap,
+            remembered,
+            seed,
+            election: settings,
+            controller: controller::Config::default(),
+            ledger: ledger::Config::default(),
+        }
     }
 }

@@ -78,7 +78,7 @@ impl World {
         Temper { runs, code, ignores_term, lingers, unkillable }
     }
 
-    pub(super) fn on_user(&mut self, user: User) {
+    pub(crate) fn on_user(&mut self, user: User) {
         match user {
             User::Submit { machine, job, need, temper, name } => {
                 let taken =
