@@ -12,12 +12,14 @@
 //! Always true: no two grants under way share a GPU; a later request never takes what an earlier
 //! one could use.
 
+mod fleet;
 #[cfg(test)]
 mod tests;
 mod untried;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::fleet::Fleet;
 use self::untried::Untried;
 use super::control::{Ask, Message};
 use super::grant::Grant;
@@ -91,15 +93,6 @@ pub enum Input {
 /// A message to a member. May be this node itself: a home is served like any other.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Send(pub NodeId, pub Message);
-
-/// The latest reports that a controller decides on.
-#[derive(Clone, Debug, Default)]
-pub struct Fleet<'a> {
-    /// Of nodes that are alive.
-    pub alive: Vec<&'a Report>,
-    /// Of nodes that are not, and have not left: they may come back.
-    pub absent: Vec<&'a Report>,
-}
 
 /// The controller's desk. Idle while another node reigns.
 #[derive(Debug)]
@@ -182,7 +175,7 @@ impl Controller {
         match input {
             Input::Deadline => self.on_deadline(now),
             Input::Deposed => self.reign = None,
-            Input::FleetChanged(node) => self.on_fleet_changed(node, &fleet.alive),
+            Input::FleetChanged(node) => self.on_fleet_changed(node, fleet),
             Input::Linked(node) => _ = self.lost.remove(&node),
             Input::MemberDown(node) => self.on_member_down(node),
             Input::Received(from, message) => self.on_received(from, message, fleet, now, out),
@@ -223,9 +216,9 @@ impl Controller {
     }
 
     /// A report shows what became of grants: a GPU that was leased since, or another start.
-    fn on_fleet_changed(&mut self, node: NodeId, fleet: &[&Report]) {
+    fn on_fleet_changed(&mut self, node: NodeId, fleet: &Fleet<'_>) {
         let Some(reign) = &mut self.reign else { return };
-        let Some(report) = fleet.iter().find(|report| report.node == node) else { return };
+        let Some(report) = fleet.alive(node) else { return };
         reign.granted.retain(|task, granted| {
             let grant = granted.grant.value();
             let restarted = granted.home.is_some_and(|start| start != report.incarnation);
@@ -273,7 +266,7 @@ impl Controller {
                     Self::on_ask(reign, from, ask, now, out);
                 }
                 Self::heard(reign, from);
-                self.on_fleet_changed(from, &fleet.alive);
+                self.on_fleet_changed(from, fleet);
             }
             Message::Withdraw { task } => {
                 if reign.queue.find(task).is_some_and(|waiting| waiting.home == from) {
@@ -346,14 +339,6 @@ impl Controller {
                 continue;
             }
             let ahead = u32::try_from(ahead - done.len()).unwrap_or(u32::MAX);
-            // Told at once, but only to a new request: for one that waits there was a node once.
-            if waiting.told.is_none() && waiting.ask.key.is_none() {
-                let known = fleet.alive.iter().chain(&fleet.absent).copied();
-                if let Err(best) = feasible(need, known) {
-                    done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
-                    continue;
-                }
-            }
             let untried = Untried::new(&waiting.ask, &fleet.alive, &self.lost);
             match untried.place(&waiting.ask, &blocked) {
                 Placement::Fits { node, incarnation, gpus } => {
@@ -376,6 +361,12 @@ impl Controller {
                     done.push((waiting.ask.task, Served::Grant(waiting.home, grant)));
                 }
                 Placement::Busy { .. } => {
+                    // Told at once, but only to a new request: for one that waits there was a node.
+                    let is_new = waiting.told.is_none() && waiting.ask.key.is_none();
+                    if is_new && let Err(best) = feasible(need, fleet.known()) {
+                        done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
+                        continue;
+                    }
                     // Told apart: nothing is free, or something is but others come first.
                     let reason = match untried.place(&waiting.ask, &held) {
                         Placement::Busy { matching, free } => {
@@ -408,8 +399,7 @@ impl Controller {
                 Served::Grant(home, grant) => {
                     let until = now + self.config.grant_ttl + self.config.grant_margin;
                     let grant = self.key.sign(grant);
-                    let asker = fleet.alive.iter().find(|report| report.node == home);
-                    let start = asker.map(|report| report.incarnation);
+                    let start = fleet.alive(home).map(|report| report.incarnation);
                     let granted = Granted { grant: grant.clone(), until, home: start };
                     reign.granted.insert(task, granted);
                     out.push(Send(home, Message::Granted(grant)));

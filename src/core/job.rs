@@ -98,6 +98,13 @@ pub enum JobState {
     },
 }
 
+impl JobState {
+    /// Whether the job can change no more.
+    pub fn is_ended(&self) -> bool {
+        matches!(self, Self::Ended { .. } | Self::Rejected { .. })
+    }
+}
+
 /// Where a task runs or ran.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Place {

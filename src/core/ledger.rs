@@ -384,8 +384,7 @@ impl Ledger {
             return;
         }
         for (uuid, seq) in &record.gpus {
-            let floor = self.floor;
-            let slot = self.slots.entry(uuid.clone()).or_insert_with(|| Slot::absent(uuid, floor));
+            let slot = self.slot(uuid);
             // Its number only grows, whatever was known of it.
             slot.seq = slot.seq.max(*seq);
             slot.lease = slot.lease.or(Some(task));

@@ -9,10 +9,10 @@
 //! control message travels over another member; a datagram of SWIM is lost, as its protocol
 //! expects.
 //!
-//! In: who exists and where, what is to be sent, what became of dials. Out: dials and messages.
 //! Members that are gone are not forgotten: one of them, at random, is dialled every few seconds,
 //! so that two halves of a split mesh find each other again at a cost that does not grow with it.
 //!
+//! In: who exists and where, what is to be sent, what became of dials. Out: dials and messages.
 //! Always true: a peer is dialled again only after a wait that grows; nobody is banned; what is
 //! parked is bounded for each peer and in all.
 
@@ -178,10 +178,8 @@ impl Neighbours {
                 peer.addresses = addresses;
                 peer.gone = false;
             }
-            Input::Forgotten(node) => {
-                self.peers.remove(&node);
-            }
             Input::Known(..) => return,
+            Input::Forgotten(node) => _ = self.peers.remove(&node),
             Input::Linked(node) => {
                 self.links.insert(node);
                 self.peers.entry(node).or_default().tries = Try::default();
@@ -302,20 +300,21 @@ impl Neighbours {
     }
 
     /// Whom this node should be linked with.
-    fn wanted(&self, now: Instant) -> Vec<NodeId> {
+    fn wanted(&self, now: Instant) -> BTreeSet<NodeId> {
         let alive = self.peers.iter().filter(|(_, peer)| !peer.gone);
         let ring: Vec<NodeId> = alive.map(|(node, _)| *node).collect();
+        let wished = self.peers.iter().filter(|(_, peer)| peer.wished_until > Some(now));
+        let mut wanted: BTreeSet<NodeId> = wished.map(|(node, _)| *node).collect();
         if ring.len() <= FULL_MAX {
-            let gone = self.peers.iter().filter(|(_, peer)| peer.gone);
-            let wished = gone.filter(|(_, peer)| peer.wished_until > Some(now));
-            return ring.iter().copied().chain(wished.map(|(node, _)| *node)).collect();
+            wanted.extend(ring);
+            return wanted;
         }
         let start = ring.partition_point(|node| *node < self.me);
         let fingers = std::iter::successors(Some(1), |step| Some(step * 2))
             .take_while(|step| *step <= ring.len())
             .map(|step| ring[(start + step - 1) % ring.len()]);
-        let wished = self.peers.iter().filter(|(_, peer)| peer.wished_until > Some(now));
-        fingers.chain(wished.map(|(node, _)| *node)).collect::<BTreeSet<_>>().into_iter().collect()
+        wanted.extend(fingers);
+        wanted
     }
 }
 

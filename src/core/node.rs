@@ -119,8 +119,6 @@ pub struct Node {
     incarnation: Incarnation,
     candidates: Vec<NodeId>,
     vacant: bool,
-    /// A member presents itself to this controller: its report is read before its requests are.
-    presenting: bool,
     membership: Membership,
     directory: Directory,
     repair: Repair,
@@ -151,7 +149,6 @@ impl Node {
             incarnation: config.incarnation,
             candidates: Vec::new(),
             vacant: true,
-            presenting: false,
             membership: Membership::new(me, config.incarnation, fork()),
             repair: Repair::new(fork()),
             election: Election::new(key.clone(), config.term, config.election, now),
@@ -237,7 +234,7 @@ impl Node {
 
     /// Handles one input; `at` is the time for people.
     pub fn handle(&mut self, input: Input, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
-        let mut turn = Turn { now, at, out };
+        let mut turn = Turn { now, at, out, presenting: false };
         match input {
             Input::Addresses(list) => {
                 self.tell_reporting(reporting::Input::Addresses(list), &mut turn);
@@ -368,6 +365,8 @@ struct Turn<'a> {
     now: Instant,
     at: WallTime,
     out: &'a mut Outbox<Effect>,
+    /// A member presents itself: its report is read before its requests are.
+    presenting: bool,
 }
 
 /// A signed report and a name for it.

@@ -19,7 +19,7 @@ pub mod sweep;
 pub mod trace;
 pub mod world;
 
-use self::invariants::Violation;
+use self::invariants::{Fact, Violation};
 use self::options::{Options, Wishes};
 use self::sabotage::Sabotage;
 use self::world::World;
@@ -29,6 +29,9 @@ pub fn run(options: Options, keep_trace: bool, sabotage: Option<Sabotage>) -> Wo
     let mut world = World::new(options, keep_trace);
     world.found();
     world.sabotage = sabotage;
+    if sabotage == Some(Sabotage::NoRoom) {
+        world.checks.see(&Fact::NoRoom);
+    }
     world.plan_work();
     world.begin_chaos();
     let chaos = world.options.chaos;

@@ -49,7 +49,7 @@ impl Default for Config {
 pub enum Input {
     /// Who could reign, the best placed first; this node included if it could.
     Candidates(Vec<NodeId>),
-    /// It is time to compare reigns with a linked peer: a claim may never have arrived.
+    /// Compare reigns with this peer: a claim may never have arrived.
     Compare(NodeId),
     /// The deadline has come.
     Deadline,

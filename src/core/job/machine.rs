@@ -276,7 +276,7 @@ impl Jobs {
         if let JobState::Running { connected, .. } = &mut record.state {
             *connected = false;
         }
-        if is_ended(&record.state) {
+        if record.state.is_ended() {
             self.ended.push_back(job);
         }
         let waits = matches!(record.state, JobState::Waiting { .. });
@@ -462,11 +462,6 @@ impl Place {
 /// Whether a job waits for a first word of the controller.
 fn is_unanswered(state: &JobState) -> bool {
     matches!(state, JobState::Waiting { reason: WaitReason::NoController })
-}
-
-/// Whether a job can change no more.
-pub(super) fn is_ended(state: &JobState) -> bool {
-    matches!(state, JobState::Ended { .. } | JobState::Rejected { .. })
 }
 
 /// The wait before the next of some tries: doubled each time, up to a limit.

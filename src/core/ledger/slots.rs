@@ -26,15 +26,14 @@ impl Ledger {
     pub(super) fn on_inventory(&mut self, gpus: Vec<Gpu>, out: &mut Outbox<Effect>) {
         let before = self.gpus();
         self.slots.values_mut().for_each(|slot| slot.present = false);
+        // Those that have slots first, so that none of these is given up for another.
         let (known, new): (Vec<Gpu>, Vec<Gpu>) =
             gpus.into_iter().partition(|gpu| self.slots.contains_key(&gpu.uuid));
         for gpu in known.into_iter().chain(new) {
             if !self.slots.contains_key(&gpu.uuid) && !self.has_room() {
                 continue;
             }
-            let floor = self.floor;
-            let absent = |uuid: &GpuUuid| Slot::absent(uuid, floor);
-            let slot = self.slots.entry(gpu.uuid.clone()).or_insert_with_key(absent);
+            let slot = self.slot(&gpu.uuid);
             slot.gpu = gpu;
             if let GpuHealth::Broken(why) | GpuHealth::Quarantined(why) = &mut slot.gpu.health {
                 *why = clip(why);
@@ -44,6 +43,12 @@ impl Ledger {
         if self.gpus() != before {
             out.push(Effect::Changed);
         }
+    }
+
+    /// The slot of a GPU, made if there is none.
+    pub(super) fn slot(&mut self, uuid: &GpuUuid) -> &mut Slot {
+        let floor = self.floor;
+        self.slots.entry(uuid.clone()).or_insert_with(|| Slot::absent(uuid, floor))
     }
 
     /// Whether there is a slot for another GPU; gives up those of vanished ones for it.
@@ -65,7 +70,7 @@ impl Ledger {
 
 impl Slot {
     /// A GPU of which only the name is known.
-    pub(super) fn absent(uuid: &GpuUuid, seq: LeaseSeq) -> Self {
+    fn absent(uuid: &GpuUuid, seq: LeaseSeq) -> Self {
         let gpu = Gpu {
             uuid: uuid.clone(),
             index: u32::MAX,

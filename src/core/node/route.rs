@@ -65,7 +65,7 @@ impl Node {
         if leaving {
             self.tell_election(election::Input::Left(node), turn);
         }
-        if self.election.is_controller() && !self.presenting {
+        if self.election.is_controller() && !turn.presenting {
             self.tell_controller(controller::Input::FleetChanged(node), turn);
         }
     }
@@ -190,7 +190,7 @@ impl Node {
         let candidates: Vec<NodeId> = able.into_iter().map(|report| report.node).collect();
         if candidates != self.candidates {
             self.candidates.clone_from(&candidates);
-            let mut turn = Turn { now, at, out };
+            let mut turn = Turn { now, at, out, presenting: false };
             self.tell_election(election::Input::Candidates(candidates), &mut turn);
         }
     }
@@ -344,9 +344,9 @@ impl Node {
     fn for_controller(&mut self, from: NodeId, message: control::Message, turn: &mut Turn<'_>) {
         if let control::Message::Present { report, asks, .. } = &message {
             // Its GPUs and what waits for them come together: nobody is served in between.
-            self.presenting = !asks.is_empty();
+            turn.presenting = !asks.is_empty();
             self.learn(report.clone(), turn);
-            self.presenting = false;
+            turn.presenting = false;
         }
         if self.election.is_controller() {
             self.tell_controller(controller::Input::Received(from, message), turn);
@@ -359,8 +359,7 @@ impl Node {
     fn on_misdirected(&mut self, from: NodeId, follows: Option<Reign>, turn: &mut Turn<'_>) {
         let ours = self.election.reign();
         if from != self.me && follows > ours {
-            let ping = election::Message::Ping { seq: 0, follows: ours };
-            self.send(from, Message::Election(ping), turn);
+            self.tell_election(election::Input::Compare(from), turn);
         }
     }
 

@@ -48,8 +48,10 @@ pub(crate) enum Fact<'a> {
     Submitted { job: JobId, need: &'a Need },
     /// A record of a job is on a disk.
     Synced { machine: usize, record: &'a JobRecord },
-    /// A core has handled an input; by a sabotage it has no room for anything.
-    Turn { machine: usize, life: u32, node: &'a Node, tight: bool },
+    /// From now on no core has room for anything: a sabotage.
+    NoRoom,
+    /// A core has handled an input.
+    Turn { machine: usize, life: u32, node: &'a Node },
 }
 
 /// A rule that was broken.
@@ -89,7 +91,7 @@ impl Checks {
             Box::new(outcome_recorded_once::Rule::default()),
             Box::new(queue_keeps_order::Rule::default()),
             Box::new(terms_only_grow::Rule::default()),
-            Box::new(within_limits::Rule),
+            Box::new(within_limits::Rule::default()),
         ];
         Self { rules, violation: None }
     }

@@ -56,10 +56,7 @@ impl World {
     fn jobs_at_rest(&self) -> Result<(), String> {
         for (index, machine) in self.machines.iter().enumerate() {
             let Some(node) = &machine.node else { continue };
-            let ended = |state: &JobState| {
-                matches!(state, JobState::Ended { .. } | JobState::Rejected { .. })
-            };
-            if let Some(job) = node.jobs().iter().find(|job| !ended(&job.state)) {
+            if let Some(job) = node.jobs().iter().find(|job| !job.state.is_ended()) {
                 return Err(format!("n{index}: job {} is {:?}", job.task, job.state));
             }
             if let Some(task) = machine.processes.keys().next() {

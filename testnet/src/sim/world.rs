@@ -401,8 +401,7 @@ impl World {
         }
         let here = &self.machines[machine];
         if let Some(node) = &here.node {
-            let tight = self.sabotage == Some(Sabotage::NoRoom);
-            self.checks.see(&Fact::Turn { machine, life: here.life, node, tight });
+            self.checks.see(&Fact::Turn { machine, life: here.life, node });
         }
         self.set_timer(machine);
     }

@@ -3,7 +3,7 @@
 
 use super::{
     ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, REFUSED_FIRST,
-    growing, is_ended,
+    growing,
 };
 use crate::core::control::{Message, REFUSED_MAX};
 use crate::core::grant::Refusal;
@@ -203,7 +203,7 @@ impl Jobs {
 
     pub(super) fn end(&mut self, job: JobId, state: JobState, out: &mut Outbox<Effect>) {
         let Some(entry) = self.jobs.get_mut(&job) else { return };
-        debug_assert!(!is_ended(&entry.record.state), "a job ends once");
+        debug_assert!(!entry.record.state.is_ended(), "a job ends once");
         entry.record.state = state;
         entry.refused = Vec::new();
         out.push(Effect::Store(Box::new(entry.record.clone())));

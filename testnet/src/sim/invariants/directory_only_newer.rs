@@ -23,7 +23,7 @@ impl Invariant for Rule {
     }
 
     fn see(&mut self, fact: &Fact<'_>) -> Result<(), String> {
-        let Fact::Turn { machine, life, node, .. } = fact else { return Ok(()) };
+        let Fact::Turn { machine, life, node } = fact else { return Ok(()) };
         let known = self.ages.entry(*machine).or_default();
         if known.life != *life {
             *known = Known { life: *life, ages: BTreeMap::new() };

@@ -43,7 +43,7 @@ impl Invariant for Rule {
                         return Err(format!("{} is {outcome:?}, it was {happened:?}", record.task));
                     }
                 }
-                if matches!(record.state, JobState::Ended { .. } | JobState::Rejected { .. }) {
+                if record.state.is_ended() {
                     self.recorded.insert((*machine, job), record.state.clone());
                 }
             }

@@ -23,7 +23,7 @@ impl Invariant for Rule {
             Fact::Boots { machine, old: true } => {
                 self.claimed.remove(machine);
             }
-            Fact::Turn { machine, life, node, .. } => {
+            Fact::Turn { machine, life, node } => {
                 let Some(reign) = node.election().reign() else { return Ok(()) };
                 let before = self.followed.insert((*machine, *life), reign);
                 if before == Some(reign) {

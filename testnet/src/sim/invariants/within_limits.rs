@@ -16,12 +16,20 @@ const MOST: Load = Load {
     attempts: 4_096 + 256,
 };
 
-#[derive(Debug)]
-pub(super) struct Rule;
-
 /// What no core keeps to.
 const LEAST: Load =
     Load { timers: 0, parked: 0, waiting: 0, granted: 0, unended: 0, leases: 0, attempts: 0 };
+
+#[derive(Debug)]
+pub(super) struct Rule {
+    most: Load,
+}
+
+impl Default for Rule {
+    fn default() -> Self {
+        Self { most: MOST }
+    }
+}
 
 impl Invariant for Rule {
     fn name(&self) -> &'static str {
@@ -29,8 +37,11 @@ impl Invariant for Rule {
     }
 
     fn see(&mut self, fact: &Fact<'_>) -> Result<(), String> {
-        let Fact::Turn { machine, node, tight, .. } = fact else { return Ok(()) };
-        let (load, most) = (node.load(), if *tight { LEAST } else { MOST });
+        if matches!(fact, Fact::NoRoom) {
+            self.most = LEAST;
+        }
+        let Fact::Turn { machine, node, .. } = fact else { return Ok(()) };
+        let (load, most) = (node.load(), &self.most);
         let within = load.timers <= most.timers
             && load.parked <= most.parked
             && load.waiting <= most.waiting

@@ -5,7 +5,9 @@ use gpuvine::core::report::GpuHealth;
 use gpuvine::core::time::Duration;
 
 use super::Scenario;
-use super::story::{Story, has_ended, need, node, runs, secs, sees, state, waits};
+use super::story::{
+    Story, all_see_all, has_ended, is_well, need, node, runs, secs, sees, state, waits,
+};
 use crate::sim::machine::Temper;
 use crate::sim::world::World;
 
@@ -68,7 +70,7 @@ fn five_restarts() -> World {
         story.world.kill(2);
         story.pass(secs(1));
         story.world.start(2);
-        story.until("it is seen again", |world| world.unrest().is_ok());
+        story.until("it is seen again", is_well);
     }
     story.expect("three nodes are known, the third in its sixth start", |world| {
         node(world, 0).is_some_and(|seen| {
@@ -86,7 +88,7 @@ fn leave_and_return() -> World {
     story.until("it is gone", |world| sees(world, 0) == 1 && sees(world, 2) == 1);
     story.pass(secs(30));
     story.world.start(1);
-    story.until("it is back", |world| world.unrest().is_ok());
+    story.until("it is back", is_well);
     story.ends_well()
 }
 
@@ -147,7 +149,7 @@ fn ten_takeovers() -> World {
         let job = story.run(asker, 1, Duration::from_millis(100));
         story.until("work is done again", |world| has_ended(world, asker, job));
         story.world.start(old);
-        story.until("all is well", |world| world.unrest().is_ok());
+        story.until("all is well", is_well);
     }
     story.ends_well()
 }
@@ -239,10 +241,7 @@ fn cancel_everywhere() -> World {
             story.cancel(0, job, false);
             story.pass(secs(15));
             story.expect("nothing is left", |world| {
-                let ended = matches!(
-                    state(world, 0, job),
-                    Some(JobState::Ended { .. } | JobState::Rejected { .. })
-                );
+                let ended = state(world, 0, job).is_some_and(JobState::is_ended);
                 let leases = node(world, 1).map_or(9, |node| node.ledger().tasks());
                 ended && world.machines[1].processes.is_empty() && leases == 0
             });
@@ -262,7 +261,7 @@ fn flapping_member() -> World {
         story.world.start(3);
         story.pass(secs(2));
     }
-    story.until("all see all", |world| (0..4).all(|at| sees(world, at) == 3));
+    story.until("all see all", all_see_all);
     story.expect("the term is the same", |world| {
         node(world, 0).map(|node| node.election().term()) == before
     });

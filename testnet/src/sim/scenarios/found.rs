@@ -6,7 +6,7 @@ use gpuvine::core::task::Outcome;
 use gpuvine::core::time::Duration;
 
 use super::Scenario;
-use super::story::{Story, has_ended, node, runs, secs, sees, state, waits};
+use super::story::{Story, all_see_all, has_ended, is_well, node, runs, secs, sees, state, waits};
 use crate::sim::world::World;
 
 pub(super) const ALL: &[Scenario] = &[
@@ -32,7 +32,7 @@ fn founder_cut_off() -> World {
     story.until("it is dead to all", |world| (1..4).all(|at| sees(world, at) == 2));
     story.pass(secs(60));
     story.world.heal();
-    story.until("it is back", |world| (0..4).all(|at| sees(world, at) == 3));
+    story.until("it is back", all_see_all);
     story.ends_well()
 }
 
@@ -42,7 +42,7 @@ fn two_dead() -> World {
         story.world.isolate(0);
         story.until("each is alone", |world| sees(world, 0) == 0 && sees(world, 1) == 0);
         story.world.heal();
-        story.until("they meet", |world| sees(world, 0) == 1 && sees(world, 1) == 1);
+        story.until("they meet", all_see_all);
     }
     story.ends_well()
 }
@@ -61,7 +61,7 @@ fn restarted_halves() -> World {
     }
     story.until("each half is whole", |world| sees(world, 0) == 1 && sees(world, 4) == 2);
     story.world.heal();
-    story.until("they meet", |world| (0..5).all(|at| sees(world, at) == 4));
+    story.until("they meet", all_see_all);
     story.ends_well()
 }
 
@@ -73,7 +73,7 @@ fn ghost_reign() -> World {
         // So soon that nobody takes it for dead.
         story.pass(Duration::from_millis(20));
         story.world.start(old);
-        story.until("somebody reigns and knows it", |world| world.unrest().is_ok());
+        story.until("somebody reigns and knows it", is_well);
     }
     story.ends_well()
 }
@@ -84,13 +84,13 @@ fn old_disk() -> World {
     for _ in 0..4 {
         story.world.kill(2);
         story.world.start(2);
-        story.until("it is seen", |world| world.unrest().is_ok());
+        story.until("it is seen", is_well);
     }
     story.world.power_off(2);
     story.pass(secs(1));
     story.world.machines[2].old_disk = Some(image);
     story.world.start(2);
-    story.until("it is alive for all", |world| (0..3).all(|at| sees(world, at) == 2));
+    story.until("it is alive for all", all_see_all);
     story.expect("its number is a new one", |world| {
         node(world, 2).is_some_and(|node| node.report().incarnation.0 > 5)
     });
@@ -194,7 +194,7 @@ fn same_term() -> World {
     }
     story.pass(secs(5));
     story.world.heal();
-    story.until("they meet", |world| (0..6).all(|at| sees(world, at) == 5));
+    story.until("they meet", all_see_all);
     story.ends_well()
 }
 

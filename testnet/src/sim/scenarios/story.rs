@@ -38,7 +38,7 @@ impl Story {
         let mut world = World::new(options, true);
         world.found();
         let mut story = Self { world, jobs: 0 };
-        story.until("the mesh comes together", |world| world.unrest().is_ok());
+        story.until("the mesh comes together", is_well);
         story
     }
 
@@ -131,6 +131,17 @@ pub(super) fn waits(world: &World, home: usize, job: JobId) -> bool {
 
 pub(super) fn has_ended(world: &World, home: usize, job: JobId) -> bool {
     matches!(state(world, home, job), Some(JobState::Ended { .. }))
+}
+
+/// Whether all is well.
+pub(super) fn is_well(world: &World) -> bool {
+    world.unrest().is_ok()
+}
+
+/// Whether everybody takes everybody for alive.
+pub(super) fn all_see_all(world: &World) -> bool {
+    let all = world.machines.len();
+    (0..all).all(|machine| sees(world, machine) == all - 1)
 }
 
 /// How many others a machine takes for alive.

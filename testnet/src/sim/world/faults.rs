@@ -146,7 +146,10 @@ impl World {
                 let left: Vec<usize> = (0..all).filter(|_| self.chance.random_bool(0.5)).collect();
                 self.split(&left);
             }
-            Fault::OneWay => self.network.cut(machine, other),
+            Fault::OneWay => {
+                self.network.cut(machine, other);
+                self.check_idle_links();
+            }
             Fault::Isolate => self.isolate(machine),
             Fault::Slow => {
                 let factor = self.chance.random_range(5..200);
@@ -161,7 +164,6 @@ impl World {
                 return;
             }
         }
-        self.check_idle_links();
         let after = self.span(300, 60_000);
         self.undo(after, Undo::Heal);
     }

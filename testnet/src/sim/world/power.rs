@@ -201,18 +201,8 @@ impl World {
         let gpus = self.machines[machine].inventory();
         self.input(machine, Input::Inventory(gpus, None));
     }
-}
 
-/// The record of an end becomes one of before.
-fn revive(record: &mut JobRecord) {
-    if let JobState::Ended { place: Some(place), at, .. } = &record.state {
-        let (place, since) = (place.clone(), *at);
-        record.state = JobState::Running { place, since, connected: false };
-    }
-}
-
-/// What the daemon's start makes of its disk.
-impl World {
+    /// What the daemon's start makes of its disk.
     fn config(&self, machine: usize, seed: [u8; 32]) -> Config {
         let here = &self.machines[machine];
         let image = &here.disk.image;
@@ -245,5 +235,13 @@ impl World {
             controller: controller::Config::default(),
             ledger: ledger::Config::default(),
         }
+    }
+}
+
+/// The record of an end becomes one of before.
+fn revive(record: &mut JobRecord) {
+    if let JobState::Ended { place: Some(place), at, .. } = &record.state {
+        let (place, since) = (place.clone(), *at);
+        record.state = JobState::Running { place, since, connected: false };
     }
 }
