@@ -4,25 +4,24 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use tokio::io::AsyncReadExt as _;
-
-use crate::support::{code, gpuvine, mesh, text};
+use crate::support::{Fifo, code, gpuvine, mesh, text};
 
 /// A user whose pager stands still can leave with Ctrl-C, and the job ends.
 #[tokio::test]
 async fn ctrl_c_works_when_nobody_reads_the_output() {
     let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
     let alpha = &mesh.nodes[0];
+    let said = Fifo::new(mesh.root().join("said"));
+    // More than all the buffers on the way, so that the end of it is never printed.
+    let script = format!("head -c 16M /dev/zero; echo > {}; exec sleep 600", said.path.display());
     let mut run = alpha
-        .gpuvine(&["run", "-q", "--", "yes"])
+        .gpuvine(&["run", "-q", "--", "sh", "-c", &script])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut stdout = run.stdout.take().unwrap();
-    // It prints, and then nobody reads on.
-    stdout.read_exact(&mut [0; 2]).await.unwrap();
+    said.written().await;
     let pid = Pid::from_raw(i32::try_from(run.id().unwrap()).unwrap()).unwrap();
     let status = tokio::time::timeout(Duration::from_secs(30), async {
         // The first asks, the second demands, the third does not wait. Signals that come too fast

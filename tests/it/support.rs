@@ -1,10 +1,13 @@
 //! What the whole-program tests share.
 
+use std::path::PathBuf;
 use std::process::{Output, Stdio};
+use std::time::Duration;
 
 use anyhow::Result;
 use testnet::live::mesh::{Mesh, Node, Program};
 use tokio::io::AsyncWriteExt as _;
+use tokio::net::unix::pipe::{OpenOptions, Receiver};
 
 /// The program under test.
 pub(crate) fn program() -> Program {
@@ -32,10 +35,31 @@ pub(crate) async fn call(command: &mut tokio::process::Command, input: &[u8]) ->
         // A command that does not read its input may be gone already.
         let _ = stdin.write_all(&input).await;
     });
-    let output = tokio::time::timeout(std::time::Duration::from_secs(60), child.wait_with_output());
+    let output = tokio::time::timeout(Duration::from_secs(60), child.wait_with_output());
     let output = output.await??;
     feed.abort();
     Ok(output)
+}
+
+/// How a task tells the test that it has come so far: `echo > PATH`.
+pub(crate) struct Fifo {
+    pub(crate) path: PathBuf,
+    end: Receiver,
+}
+
+impl Fifo {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        let made = std::process::Command::new("mkfifo").arg(&path).status().expect("mkfifo runs");
+        assert!(made.success(), "mkfifo {}", path.display());
+        let end = OpenOptions::new().open_receiver(&path).expect("it can be read");
+        Self { path, end }
+    }
+
+    /// Waits until something has been written.
+    pub(crate) async fn written(&self) {
+        let written = tokio::time::timeout(Duration::from_secs(60), self.end.readable());
+        written.await.expect("the task comes so far").expect("it can be read");
+    }
 }
 
 /// The exit code.
