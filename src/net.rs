@@ -11,15 +11,17 @@ mod dialer;
 mod frames;
 mod gossip;
 mod link;
+mod silence;
 mod streams;
 mod task;
 #[cfg(test)]
 mod tests;
+mod tied;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use libp2p::{Multiaddr, Stream};
+use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 
@@ -29,7 +31,7 @@ use crate::core::id::{MeshId, NodeId};
 use crate::core::message::{Gossip, Message};
 
 /// A stream about one task, as tokio reads and writes.
-pub type TaskStream = Compat<streams::Counted>;
+pub type TaskStream = Compat<tied::Tied>;
 
 /// Commands that may wait for the swarm, and events for the daemon. A daemon that does not read its
 /// events stops the swarm, and with it every peer that sends: backpressure, not memory.
@@ -159,7 +161,7 @@ enum Command {
     DialAddress(Multiaddr),
     Gossip(Gossip),
     Hangup(NodeId),
-    OpenTask(NodeId, oneshot::Sender<Result<Stream, NetError>>),
+    OpenTask(NodeId, oneshot::Sender<Result<tied::Tied, NetError>>),
     Send(NodeId, Message),
     Stop,
 }
@@ -229,7 +231,7 @@ impl Handle {
         let stream = tokio::time::timeout(crate::wire::limits::STREAM_TIMEOUT, stream).await;
         // The outer error is the timer's, the middle one that of a connection that ended meanwhile.
         match stream {
-            Ok(Ok(stream)) => Ok(streams::Counted::from(stream?).compat()),
+            Ok(Ok(stream)) => Ok(stream?.compat()),
             Ok(Err(_closed)) => Err(NetError::NotConnected),
             Err(_elapsed) => Err(NetError::Timeout),
         }

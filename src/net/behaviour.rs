@@ -13,9 +13,11 @@ use libp2p::{Swarm, connection_limits, gossipsub, identify, mdns, quic, swarm, t
 
 use super::admission::Gate;
 use super::streams::Streams;
-use super::{Config, NetError, gossip};
+use super::{Config, NetError, gossip, silence};
 use crate::wire::IDENTIFY;
-use crate::wire::limits::{CONNECT_TIMEOUT, PENDING_IN_MAX, PER_PEER_MAX};
+use crate::wire::limits::{
+    CONNECT_TIMEOUT, LINK_PROBE, LINK_SILENCE, PENDING_IN_MAX, PER_PEER_MAX,
+};
 
 /// The protocols of a node. The order matters to nobody.
 #[derive(NetworkBehaviour)]
@@ -38,14 +40,15 @@ pub(super) fn swarm(
     gate: Gate,
 ) -> Result<Swarm<Behaviour>, NetError> {
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
+        .map(|stream, _| tcp::tokio::TcpStream(silence::limited(stream.0)))
         .upgrade(Version::V1Lazy)
         .authenticate(tls::Config::new(keypair)?)
         .multiplex(yamux::Config::default())
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let mut settings = quic::Config::new(keypair);
     settings.handshake_timeout = Duration::from_secs(5);
-    settings.keep_alive_interval = Duration::from_secs(10);
-    settings.max_idle_timeout = 30_000;
+    settings.keep_alive_interval = LINK_PROBE;
+    settings.max_idle_timeout = u32::try_from(LINK_SILENCE.as_millis()).unwrap_or(u32::MAX);
     let quic = quic::tokio::Transport::new(settings)
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let transport = quic

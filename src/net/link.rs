@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::AsyncWriteExt as _;
 use governor::{Quota, RateLimiter};
-use libp2p::Stream;
 use tokio::sync::mpsc;
 
 use super::Event;
 use super::frames::{read_frame, write_frame};
+use super::tied::Tied;
 use crate::core::id::NodeId;
 use crate::core::message::Message;
 use crate::wire::codec;
@@ -68,7 +68,7 @@ pub(super) struct Outgoing {
 
 impl Outgoing {
     /// Writes what is queued until the stream or the link ends. Flushes when nothing more waits.
-    pub(super) async fn write(mut self, mut stream: Stream) -> std::io::Result<()> {
+    pub(super) async fn write(mut self, mut stream: Tied) -> std::io::Result<()> {
         while let Some(frame) = self.frames.recv().await {
             let mut next = Some(frame);
             while let Some(frame) = next {
@@ -83,7 +83,7 @@ impl Outgoing {
 }
 
 /// Reads a peer's messages until the stream ends or the peer talks nonsense.
-pub(super) async fn read(from: NodeId, mut stream: Stream, events: mpsc::Sender<Event>) {
+pub(super) async fn read(from: NodeId, mut stream: Tied, events: mpsc::Sender<Event>) {
     let rate = NonZeroU32::new(LINK_RATE).unwrap_or(NonZeroU32::MIN);
     let burst = NonZeroU32::new(LINK_BURST).unwrap_or(NonZeroU32::MIN);
     let limiter = RateLimiter::direct(Quota::per_second(rate).allow_burst(burst));

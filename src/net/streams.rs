@@ -7,8 +7,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::{Ready, ready};
-use std::io;
-use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
 use libp2p::PeerId;
@@ -25,8 +23,10 @@ use libp2p::swarm::{
     THandler, THandlerInEvent, THandlerOutEvent, ToSwarm,
 };
 use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
 
 use super::NetError;
+use super::tied::Tied;
 use crate::wire::limits::STREAM_TIMEOUT;
 use crate::wire::{LINK, TASK};
 
@@ -34,7 +34,7 @@ use crate::wire::{LINK, TASK};
 const SERVED: [StreamProtocol; 2] = [StreamProtocol::new(LINK), StreamProtocol::new(TASK)];
 
 /// Who waits for a stream.
-type Waiting = oneshot::Sender<Result<Stream, NetError>>;
+type Waiting = oneshot::Sender<Result<Tied, NetError>>;
 
 /// A stream that a peer opened.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub(super) struct Incoming {
     /// For what.
     pub(super) protocol: StreamProtocol,
     /// The stream.
-    pub(super) stream: Stream,
+    pub(super) stream: Tied,
 }
 
 /// A stream to be opened.
@@ -150,16 +150,31 @@ impl NetworkBehaviour for Streams {
 /// Our streams on one connection.
 #[derive(Debug, Default)]
 pub(super) struct Handler {
+    /// The connection's end, which its streams hear of.
+    over: CancellationToken,
     /// To be opened.
     wanted: VecDeque<Open>,
     /// Opened by the peer, not taken up yet. The swarm bounds how many are negotiated at once, and
     /// the muxer how many exist.
-    incoming: VecDeque<(StreamProtocol, Stream)>,
+    incoming: VecDeque<(StreamProtocol, Tied)>,
+}
+
+impl Handler {
+    fn tie(&self, stream: Stream) -> Tied {
+        Tied::new(stream, &self.over)
+    }
+}
+
+impl Drop for Handler {
+    /// A connection that broke is not closed first.
+    fn drop(&mut self) {
+        self.over.cancel();
+    }
 }
 
 impl ConnectionHandler for Handler {
     type FromBehaviour = Open;
-    type ToBehaviour = (StreamProtocol, Stream);
+    type ToBehaviour = (StreamProtocol, Tied);
     type InboundProtocol = Serve;
     type OutboundProtocol = Ask;
     type InboundOpenInfo = ();
@@ -185,6 +200,11 @@ impl ConnectionHandler for Handler {
         Poll::Pending
     }
 
+    fn poll_close(&mut self, _: &mut Context<'_>) -> Poll<Option<Self::ToBehaviour>> {
+        self.over.cancel();
+        Poll::Ready(None)
+    }
+
     fn on_behaviour_event(&mut self, open: Open) {
         self.wanted.push_back(open);
     }
@@ -192,13 +212,14 @@ impl ConnectionHandler for Handler {
     fn on_connection_event(&mut self, event: ConnectionEvent<'_, Serve, Ask, (), Waiting>) {
         match event {
             ConnectionEvent::FullyNegotiatedInbound(FullyNegotiatedInbound {
-                protocol, ..
-            }) => self.incoming.push_back(protocol),
+                protocol: (protocol, stream),
+                ..
+            }) => self.incoming.push_back((protocol, self.tie(stream))),
             ConnectionEvent::FullyNegotiatedOutbound(FullyNegotiatedOutbound {
                 protocol,
                 info,
             }) => {
-                let _ = info.send(Ok(protocol));
+                let _ = info.send(Ok(self.tie(protocol)));
             }
             ConnectionEvent::DialUpgradeError(DialUpgradeError { info, error }) => {
                 let error = match error {
@@ -257,54 +278,5 @@ impl OutboundUpgrade<Stream> for Ask {
 
     fn upgrade_outbound(self, stream: Stream, _: StreamProtocol) -> Self::Future {
         ready(Ok(stream))
-    }
-}
-
-/// A stream whose end is noticed by whoever counts it.
-#[derive(Debug)]
-pub struct Counted {
-    stream: Stream,
-    /// Dropped with the stream.
-    _end: Option<oneshot::Sender<Infallible>>,
-}
-
-/// Wraps a stream; the receiver resolves when it is dropped.
-pub(super) fn counted(stream: Stream) -> (Counted, oneshot::Receiver<Infallible>) {
-    let (end, ended) = oneshot::channel();
-    (Counted { stream, _end: Some(end) }, ended)
-}
-
-impl From<Stream> for Counted {
-    /// A stream that nobody counts.
-    fn from(stream: Stream) -> Self {
-        Self { stream, _end: None }
-    }
-}
-
-impl futures::AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buffer: &mut [u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_read(cx, buffer)
-    }
-}
-
-impl futures::AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(cx, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(cx)
-    }
-
-    fn poll_close(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_close(cx)
     }
 }

@@ -9,7 +9,7 @@ use futures::StreamExt as _;
 use libp2p::core::ConnectedPoint;
 use libp2p::identity::Keypair;
 use libp2p::swarm::{DialError, SwarmEvent};
-use libp2p::{Multiaddr, PeerId, Stream, Swarm, gossipsub, mdns};
+use libp2p::{Multiaddr, PeerId, Swarm, gossipsub, mdns};
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
@@ -18,6 +18,7 @@ use super::admission::{Gate, Passed};
 use super::behaviour::{Behaviour, BehaviourEvent, swarm};
 use super::link::{self, Link};
 use super::streams::Incoming;
+use super::tied::Tied;
 use super::{Command, Config, Event, NetError, dialer, gossip};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::message::Message;
@@ -31,7 +32,7 @@ const FAREWELL: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 enum Notice {
     /// The stream of a link was opened, or not.
-    LinkOpened(PeerId, Result<Stream, NetError>),
+    LinkOpened(PeerId, Result<Tied, NetError>),
     /// The stream of a link has ended.
     LinkEnded(PeerId, u64),
     /// A task stream of a peer has ended.
@@ -271,7 +272,7 @@ impl Task {
         }
     }
 
-    async fn on_link_opened(&mut self, peer: PeerId, stream: Stream) {
+    async fn on_link_opened(&mut self, peer: PeerId, stream: Tied) {
         let Some(entry) = self.peers.get_mut(&peer) else { return };
         let (link, outgoing) = Link::new(Arc::clone(&self.dropped));
         self.links += 1;
@@ -299,7 +300,7 @@ impl Task {
     }
 
     async fn on_incoming(&mut self, incoming: Incoming) {
-        let Incoming { peer, protocol, stream } = incoming;
+        let Incoming { peer, protocol, mut stream } = incoming;
         let (Some(from), Some(admitted)) = (node_of(&peer), self.passed.find(peer)) else { return };
         if protocol.as_ref() == LINK {
             tokio::spawn(link::read(from, stream, self.events.clone()));
@@ -311,7 +312,7 @@ impl Task {
             return;
         }
         entry.tasks += 1;
-        let (stream, ended) = super::streams::counted(stream);
+        let ended = stream.count();
         let notices = self.notices_out.clone();
         tokio::spawn(async move {
             // Dropped with the stream.

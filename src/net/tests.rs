@@ -254,6 +254,34 @@ async fn a_task_stream_carries_every_byte_and_many_may_be_opened_at_once() {
     server.await.unwrap();
 }
 
+/// Whoever reads wakes up, also when this side ended the connection: the muxer alone forgets it.
+#[tokio::test]
+async fn a_hangup_ends_the_task_streams_on_both_sides() {
+    for listen in [TCP, QUIC] {
+        for near in [true, false] {
+            let (a, mut b) = two(listen).await;
+            let mut stream = a.handle.open_task(b.id).await.unwrap();
+            stream.write_all(b"x").await.unwrap();
+            let mut other = b
+                .wait(|event| match event {
+                    Event::TaskStream { stream, .. } => Some(stream),
+                    _ => None,
+                })
+                .await;
+            assert_eq!(other.read_u8().await.unwrap(), b'x');
+            match near {
+                true => a.handle.hangup(b.id),
+                false => b.handle.hangup(a.id),
+            }
+            for stream in [&mut stream, &mut other] {
+                let end = stream.read_u8();
+                let end = tokio::time::timeout(std::time::Duration::from_secs(20), end).await;
+                assert!(end.expect("the reader wakes up").is_err());
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_peer_that_comes_back_under_its_id_is_linked_again() {
     let (mut a, b) = two(TCP).await;

@@ -36,6 +36,14 @@ pub const ADMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long setting up a connection may take in all.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// A connection whose other side acknowledges nothing for so long is over: a cable pulled, or one
+/// direction cut. The kernel's own patience is a quarter of an hour, in which neither side dials
+/// again.
+pub const LINK_SILENCE: Duration = Duration::from_secs(10);
+
+/// How long a connection is quiet before its other side is asked whether it is there.
+pub const LINK_PROBE: Duration = Duration::from_secs(4);
+
 /// How long opening a stream may take on a connection that exists.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(10);
 
