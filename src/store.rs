@@ -12,6 +12,7 @@ pub mod secret;
 #[cfg(test)]
 mod tests;
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
@@ -33,6 +34,9 @@ const GROUP_WAIT: Duration = Duration::from_millis(10);
 
 /// Requests in one commit.
 const GROUP_MAX: usize = 512;
+
+/// How long a disk that failed is left alone.
+const RETRY_EVERY: Duration = Duration::from_secs(1);
 
 /// Peers whose addresses are remembered.
 pub const PEERS_MAX: usize = 1_024;
@@ -137,7 +141,9 @@ impl std::fmt::Debug for DoneBox {
 pub fn keep_once(folder: &Path, keep: Vec<Keep>) -> Result<(), StoreError> {
     let (mut database, _) = Database::open(folder)?;
     let mut fence = Fence::open(folder)?;
-    write(&mut database, &mut fence, keep)
+    let mut group = Group::default();
+    keep.into_iter().for_each(|keep| group.add((keep, None), &mut fence));
+    group.write(&mut database, &mut fence)
 }
 
 impl Store {
@@ -195,52 +201,97 @@ fn serve(
     requests: &mpsc::Receiver<(Keep, Option<DoneBox>)>,
 ) {
     while let Ok(first) = requests.recv() {
+        let mut group = Group::default();
         let until = clock::now() + GROUP_WAIT;
         let mut urgent = matches!(first.0, Keep::Term(_));
-        let mut group = vec![first];
-        while group.len() < GROUP_MAX {
+        group.add(first, &mut fence);
+        while group.requests < GROUP_MAX {
             let left = if urgent { Duration::ZERO } else { until.since(clock::now()) };
             let Ok(next) = requests.recv_timeout(left) else { break };
             urgent |= matches!(next.0, Keep::Term(_));
-            group.push(next);
+            group.add(next, &mut fence);
         }
-        let (keep, done): (Vec<_>, Vec<_>) = group.into_iter().unzip();
-        match write(&mut database, &mut fence, keep) {
-            Ok(()) => done.into_iter().flatten().for_each(|DoneBox(done)| done()),
-            Err(error) => {
-                let cause = std::error::Error::source(&error).map(ToString::to_string);
-                tracing::error!(%error, ?cause, "something is not kept");
-            }
-        }
+        keep_group(group, &mut database, &mut fence, requests);
     }
 }
 
-fn write(database: &mut Database, fence: &mut Fence, keep: Vec<Keep>) -> Result<(), StoreError> {
-    let mut rest: Vec<Keep> = Vec::new();
-    let before = (fence.incarnation(), fence.term());
-    for keep in keep {
+/// Writes a group; tries again while the disk is full or fails, and nobody is told meanwhile.
+fn keep_group(
+    mut group: Group,
+    database: &mut Database,
+    fence: &mut Fence,
+    requests: &mpsc::Receiver<(Keep, Option<DoneBox>)>,
+) {
+    let mut failed = 0_u32;
+    while let Err(error) = group.write(database, fence) {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        failed += 1;
+        if failed.is_power_of_two() {
+            tracing::error!(%error, ?cause, "the disk takes nothing; it is tried again");
+        }
+        let until = clock::now() + RETRY_EVERY;
+        loop {
+            match requests.recv_timeout(until.since(clock::now())) {
+                Ok(next) if group.requests < REQUESTS_MAX => group.add(next, fence),
+                // What is not kept is not told either.
+                Ok(_) => tracing::error!("something is not kept: the disk has failed for long"),
+                Err(mpsc::RecvTimeoutError::Timeout) => break,
+                Err(mpsc::RecvTimeoutError::Disconnected) => {
+                    if let Err(error) = group.write(database, fence) {
+                        tracing::error!(%error, "the last records are not kept");
+                    }
+                    return;
+                }
+            }
+        }
+    }
+    if failed > 0 {
+        tracing::info!(failed, "the disk takes records again");
+    }
+    group.done.into_iter().for_each(|DoneBox(done)| done());
+}
+
+/// What goes into one commit.
+#[derive(Debug, Default)]
+struct Group {
+    keep: Vec<Keep>,
+    /// Where in `keep` a job's record is: of several only the last is of any use.
+    jobs: HashMap<JobId, usize>,
+    done: Vec<DoneBox>,
+    requests: usize,
+}
+
+impl Group {
+    /// Adds a request. The numbers that only grow go to the fence.
+    fn add(&mut self, (keep, done): (Keep, Option<DoneBox>), fence: &mut Fence) {
+        self.requests += 1;
+        self.done.extend(done);
         match keep {
             Keep::Term(term) => fence.raise(Incarnation(0), term),
             Keep::Incarnation(incarnation) => fence.raise(incarnation, Term(0)),
-            // Of a job's records in one group only the last is of any use.
-            Keep::Job(record) => {
-                let id = record.spec.id;
-                let same =
-                    |kept: &mut Keep| matches!(kept, Keep::Job(other) if other.spec.id == id);
-                match rest.iter_mut().find_map(|kept| same(kept).then_some(kept)) {
-                    Some(kept) => *kept = Keep::Job(record),
-                    None => rest.push(Keep::Job(record)),
+            keep => {
+                // A job that is forgotten after its record was written must be forgotten last.
+                let job = match &keep {
+                    Keep::Job(record) => Some(record.spec.id),
+                    Keep::ForgetJob(job) => Some(*job),
+                    _ => None,
+                };
+                match job.and_then(|job| self.jobs.get(&job)) {
+                    Some(at) => self.keep[*at] = keep,
+                    None => {
+                        self.jobs.extend(job.map(|job| (job, self.keep.len())));
+                        self.keep.push(keep);
+                    }
                 }
             }
-            other => rest.push(other),
         }
     }
-    let raised = (fence.incarnation(), fence.term()) != before;
-    if raised {
-        fence.save()?;
+
+    fn write(&self, database: &mut Database, fence: &mut Fence) -> Result<(), StoreError> {
+        let raised = fence.save()?;
+        if raised || !self.keep.is_empty() {
+            database.write(&self.keep, fence.incarnation(), fence.term())?;
+        }
+        Ok(())
     }
-    if raised || !rest.is_empty() {
-        database.write(rest, fence.incarnation(), fence.term())?;
-    }
-    Ok(())
 }

@@ -22,7 +22,8 @@ const BROKEN: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("broken");
 #[derive(Debug)]
 pub(super) struct Database {
     path: PathBuf,
-    database: redb::Database,
+    /// `None` after a failure: redb writes no more to what failed once, and has to open it anew.
+    database: Option<redb::Database>,
 }
 
 impl Database {
@@ -57,112 +58,123 @@ impl Database {
                 return Err(StoreError::Database { path: path.to_owned(), source: source.into() });
             }
         };
-        let opened = Self { path: path.to_owned(), database };
         private(path)?;
-        let loaded = opened.load().map_err(|source| opened.error(source))?;
+        let loaded = load(&database);
+        let opened = Self { path: path.to_owned(), database: Some(database) };
+        let loaded = loaded.map_err(|source| opened.error(source))?;
         match loaded {
             Ok(loaded) => Ok((opened, loaded)),
             Err(found) => Err(StoreError::Later { path: path.to_owned(), found, known: FORMAT }),
         }
     }
 
-    /// Reads everything; `Err` within is a later format.
-    fn load(&self) -> Result<Result<Loaded, u64>, redb::Error> {
-        let write = self.database.begin_write()?;
-        let mut loaded = Loaded::default();
-        {
-            let mut facts = write.open_table(FACTS)?;
-            let format = fact::<u64>(&facts, "format")?.unwrap_or(FORMAT);
-            if format > FORMAT {
-                return Ok(Err(format));
-            }
-            facts.insert("format", bytes(&FORMAT).as_slice())?;
-            loaded.incarnation = fact(&facts, "incarnation")?.unwrap_or_default();
-            loaded.term = fact(&facts, "term")?.unwrap_or_default();
-            loaded.seniority = fact(&facts, "seniority")?;
-            loaded.credential = fact(&facts, "credential")?;
-            let mut jobs = write.open_table(JOBS)?;
-            let mut broken = write.open_table(BROKEN)?;
-            let mut bad = Vec::new();
-            for entry in jobs.iter()? {
-                let (id, record) = entry?;
-                match ciborium::from_reader(record.value()) {
-                    Ok(record) => loaded.jobs.push(record),
-                    Err(_) => bad.push((id.value(), record.value().to_vec())),
-                }
-            }
-            for (id, record) in bad {
-                loaded.notes.push(format!("the record of job {id:#x} is damaged and set aside"));
-                broken.insert(id, record.as_slice())?;
-                jobs.remove(id)?;
-            }
-            let peers = write.open_table(PEERS)?;
-            for entry in peers.iter()? {
-                let (node, addresses) = entry?;
-                let node = node.value().try_into().ok().map(NodeId);
-                let addresses = ciborium::from_reader(addresses.value());
-                if let (Some(node), Ok(addresses)) = (node, addresses) {
-                    loaded.peers.push((node, addresses));
-                }
-            }
-        }
-        write.commit()?;
-        Ok(Ok(loaded))
-    }
-
-    /// Writes a group in one commit, flushed when it returns.
+    /// Writes a group in one commit, flushed when it returns. After a failure, such as a full disk,
+    /// it may be tried again.
     pub(super) fn write(
         &mut self,
-        keep: Vec<Keep>,
+        keep: &[Keep],
         incarnation: Incarnation,
         term: Term,
     ) -> Result<(), StoreError> {
-        self.try_write(keep, incarnation, term).map_err(|source| self.error(source))
-    }
-
-    fn try_write(
-        &self,
-        keep: Vec<Keep>,
-        incarnation: Incarnation,
-        term: Term,
-    ) -> Result<(), redb::Error> {
-        let write = self.database.begin_write()?;
-        {
-            let mut facts = write.open_table(FACTS)?;
-            let mut jobs = write.open_table(JOBS)?;
-            let mut peers = write.open_table(PEERS)?;
-            facts.insert("incarnation", bytes(&incarnation).as_slice())?;
-            facts.insert("term", bytes(&term).as_slice())?;
-            for keep in keep {
-                match keep {
-                    Keep::Credential(credential) => {
-                        facts.insert("credential", bytes(&credential).as_slice())?;
-                    }
-                    Keep::ForgetJob(job) => drop(jobs.remove(job.bits())?),
-                    Keep::Job(record) => {
-                        jobs.insert(record.spec.id.bits(), bytes(&record).as_slice())?;
-                    }
-                    Keep::Peer(node, addresses) => {
-                        let known = peers.get(node.0.as_slice())?.is_some();
-                        if known || redb::ReadableTableMetadata::len(&peers)? < PEERS_MAX as u64 {
-                            peers.insert(node.0.as_slice(), bytes(&addresses).as_slice())?;
-                        }
-                    }
-                    Keep::Seniority(seniority) => {
-                        facts.insert("seniority", bytes(&seniority).as_slice())?;
-                    }
-                    // In the fence, and above.
-                    Keep::Incarnation(_) | Keep::Term(_) => {}
-                }
-            }
-        }
-        write.commit()?;
+        let database = match self.database.take() {
+            Some(database) => Ok(database),
+            None => redb::Database::open(&self.path).map_err(redb::Error::from),
+        };
+        let written = database.and_then(|database| {
+            try_write(&database, keep, incarnation, term)?;
+            Ok(database)
+        });
+        self.database = Some(written.map_err(|source| self.error(source))?);
         Ok(())
     }
 
     fn error(&self, source: redb::Error) -> StoreError {
         StoreError::Database { path: self.path.clone(), source }
     }
+}
+
+/// Reads everything; `Err` within is a later format.
+fn load(database: &redb::Database) -> Result<Result<Loaded, u64>, redb::Error> {
+    let write = database.begin_write()?;
+    let mut loaded = Loaded::default();
+    {
+        let mut facts = write.open_table(FACTS)?;
+        let format = fact::<u64>(&facts, "format")?.unwrap_or(FORMAT);
+        if format > FORMAT {
+            return Ok(Err(format));
+        }
+        facts.insert("format", bytes(&FORMAT).as_slice())?;
+        loaded.incarnation = fact(&facts, "incarnation")?.unwrap_or_default();
+        loaded.term = fact(&facts, "term")?.unwrap_or_default();
+        loaded.seniority = fact(&facts, "seniority")?;
+        loaded.credential = fact(&facts, "credential")?;
+        let mut jobs = write.open_table(JOBS)?;
+        let mut broken = write.open_table(BROKEN)?;
+        let mut bad = Vec::new();
+        for entry in jobs.iter()? {
+            let (id, record) = entry?;
+            match ciborium::from_reader(record.value()) {
+                Ok(record) => loaded.jobs.push(record),
+                Err(_) => bad.push((id.value(), record.value().to_vec())),
+            }
+        }
+        for (id, record) in bad {
+            loaded.notes.push(format!("the record of job {id:#x} is damaged and set aside"));
+            broken.insert(id, record.as_slice())?;
+            jobs.remove(id)?;
+        }
+        let peers = write.open_table(PEERS)?;
+        for entry in peers.iter()? {
+            let (node, addresses) = entry?;
+            let node = node.value().try_into().ok().map(NodeId);
+            let addresses = ciborium::from_reader(addresses.value());
+            if let (Some(node), Ok(addresses)) = (node, addresses) {
+                loaded.peers.push((node, addresses));
+            }
+        }
+    }
+    write.commit()?;
+    Ok(Ok(loaded))
+}
+
+fn try_write(
+    database: &redb::Database,
+    keep: &[Keep],
+    incarnation: Incarnation,
+    term: Term,
+) -> Result<(), redb::Error> {
+    let write = database.begin_write()?;
+    {
+        let mut facts = write.open_table(FACTS)?;
+        let mut jobs = write.open_table(JOBS)?;
+        let mut peers = write.open_table(PEERS)?;
+        facts.insert("incarnation", bytes(&incarnation).as_slice())?;
+        facts.insert("term", bytes(&term).as_slice())?;
+        for keep in keep {
+            match keep {
+                Keep::Credential(credential) => {
+                    facts.insert("credential", bytes(credential).as_slice())?;
+                }
+                Keep::ForgetJob(job) => drop(jobs.remove(job.bits())?),
+                Keep::Job(record) => {
+                    jobs.insert(record.spec.id.bits(), bytes(record).as_slice())?;
+                }
+                Keep::Peer(node, addresses) => {
+                    let known = peers.get(node.0.as_slice())?.is_some();
+                    if known || redb::ReadableTableMetadata::len(&peers)? < PEERS_MAX as u64 {
+                        peers.insert(node.0.as_slice(), bytes(addresses).as_slice())?;
+                    }
+                }
+                Keep::Seniority(seniority) => {
+                    facts.insert("seniority", bytes(seniority).as_slice())?;
+                }
+                // In the fence, and above.
+                Keep::Incarnation(_) | Keep::Term(_) => {}
+            }
+        }
+    }
+    write.commit()?;
+    Ok(())
 }
 
 /// Whether the file's content is at fault, and not the disk or its rights.

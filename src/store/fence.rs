@@ -18,6 +18,8 @@ pub(super) struct Fence {
     path: PathBuf,
     incarnation: Incarnation,
     term: Term,
+    /// What is on disk.
+    saved: (Incarnation, Term),
 }
 
 impl Fence {
@@ -33,7 +35,7 @@ impl Fence {
             Err(error) if error.kind() == io::ErrorKind::NotFound => (Incarnation(0), Term(0)),
             Err(source) => return Err(StoreError::File { path, source }),
         };
-        Ok(Self { path, incarnation, term })
+        Ok(Self { path, incarnation, term, saved: (incarnation, term) })
     }
 
     pub(super) fn incarnation(&self) -> Incarnation {
@@ -50,9 +52,16 @@ impl Fence {
         self.term = self.term.max(term);
     }
 
-    /// Puts both on disk; returns when they are there.
-    pub(super) fn save(&self) -> Result<(), StoreError> {
-        self.replace().map_err(|source| StoreError::File { path: self.path.clone(), source })
+    /// Puts both on disk, unless they are; returns when they are there, and says whether they had
+    /// to be put.
+    pub(super) fn save(&mut self) -> Result<bool, StoreError> {
+        let now = (self.incarnation, self.term);
+        if self.saved == now {
+            return Ok(false);
+        }
+        self.replace().map_err(|source| StoreError::File { path: self.path.clone(), source })?;
+        self.saved = now;
+        Ok(true)
     }
 
     fn replace(&self) -> io::Result<()> {

@@ -56,6 +56,24 @@ fn what_was_kept_is_found_again_and_each_start_has_a_higher_number() {
 }
 
 #[test]
+fn a_disk_that_failed_is_tried_again_and_nothing_is_told_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, _) = Store::open(folder.path()).unwrap();
+    keep(&store, Keep::Term(Term(8)));
+    let in_the_way = folder.path().join("fence.new");
+    fs::create_dir(&in_the_way).unwrap();
+    let (done, wait) = mpsc::sync_channel(1);
+    store.keep(Keep::Term(Term(9)), Some(move || done.send(()).unwrap()));
+    // Another request is no reason to believe that the first is on disk.
+    store.keep(Keep::Term(Term(9)), None::<fn()>);
+    assert!(wait.recv_timeout(Duration::from_millis(200)).is_err());
+    fs::remove_dir(&in_the_way).unwrap();
+    wait.recv_timeout(Duration::from_secs(20)).unwrap();
+    drop(store);
+    assert_eq!(Store::open(folder.path()).unwrap().1.term, Term(9));
+}
+
+#[test]
 fn two_daemons_never_share_a_folder() {
     let folder = tempfile::tempdir().unwrap();
     let _store = Store::open(folder.path()).unwrap();
