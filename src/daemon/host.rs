@@ -193,6 +193,9 @@ impl Host {
                 }
                 Frame::Control(ToNode::Acknowledge) => {
                     self.inbox.acknowledged(hosted.task).await;
+                    if let Some(oldest) = self.table.heard(hosted.task) {
+                        hosted.tasks.forget(oldest);
+                    }
                     return Ok(());
                 }
                 Frame::Control(_) => return Err(StreamError::Protocol("a second beginning")),

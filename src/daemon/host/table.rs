@@ -11,8 +11,12 @@ use crate::core::task::{Outcome, TaskId};
 use crate::core::time::{Duration, WallTime};
 use crate::run::{OutputReader, TaskControl, Tasks, Totals};
 
-/// Ended tasks whose output is kept. The oldest go first.
+/// Ended tasks whose homes know it, and whose output is kept. The oldest go first.
 const ENDED_MAX: usize = 256;
+
+/// Ended tasks whose homes do not know it yet: a home that sleeps must not hear that its task is
+/// unknown, for it would run it again.
+const UNHEARD_MAX: usize = 1_024;
 
 /// One task.
 #[derive(Debug)]
@@ -67,6 +71,7 @@ struct Known {
     known: BTreeMap<TaskId, Arc<Hosted>>,
     starting: BTreeSet<TaskId>,
     ended: VecDeque<TaskId>,
+    unheard: VecDeque<TaskId>,
 }
 
 impl Default for Inner {
@@ -99,6 +104,21 @@ impl Table {
     /// It has ended; answers a task that is to be forgotten for it.
     pub(crate) fn ended(&self, task: TaskId) -> Option<TaskId> {
         let mut tasks = self.lock();
+        tasks.unheard.push_back(task);
+        if tasks.unheard.len() <= UNHEARD_MAX {
+            return None;
+        }
+        let oldest = tasks.unheard.pop_front()?;
+        tasks.known.remove(&oldest);
+        tracing::warn!(task = %oldest, "an outcome is given up: its home has not asked for it");
+        Some(oldest)
+    }
+
+    /// Its home knows that it has ended; answers a task that is to be forgotten for it.
+    pub(crate) fn heard(&self, task: TaskId) -> Option<TaskId> {
+        let mut tasks = self.lock();
+        let at = tasks.unheard.iter().position(|unheard| *unheard == task)?;
+        tasks.unheard.remove(at);
         tasks.ended.push_back(task);
         if tasks.ended.len() <= ENDED_MAX {
             return None;
@@ -134,5 +154,28 @@ impl Table {
     fn lock(&self) -> std::sync::MutexGuard<'_, Known> {
         // Nothing under the lock can panic half way.
         self.0.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::id::{Attempt, JobId};
+
+    /// A home that slept for a minute, beside hundreds of tasks of others, ran its job again.
+    #[test]
+    fn what_a_home_has_not_heard_is_not_forgotten_for_what_others_have() {
+        let table = Table::default();
+        let task = |job| TaskId { job: JobId::from_bits(job), attempt: Attempt(1) };
+        assert_eq!(table.ended(task(0)), None);
+        let mut forgotten = Vec::new();
+        for number in 1..=300 {
+            forgotten.extend(table.ended(task(number)));
+            forgotten.extend(table.heard(task(number)));
+            // Told twice is told once.
+            assert_eq!(table.heard(task(number)), None);
+        }
+        assert_eq!(forgotten, (1..=44).map(task).collect::<Vec<_>>());
+        assert_eq!(table.heard(task(0)), Some(task(45)));
     }
 }
