@@ -21,11 +21,10 @@ pub(crate) fn lan(hosts: u8) -> Option<Lan> {
 }
 
 /// Founds a mesh with a node on every host: `listen` with `N` for the host's number.
-async fn mesh(lan: &Lan, listen: &str, arguments: &[&str], hosts: u8) -> Mesh {
+pub(crate) async fn mesh(lan: &Lan, listen: &str, arguments: &[&str], gpus: &[&str]) -> Mesh {
     let mut mesh = Mesh::empty().unwrap();
-    for index in 0..hosts {
+    for (index, gpus) in (0..).zip(gpus) {
         let listen = listen.replace('N', &(index + 1).to_string());
-        let gpus = if index == 0 { "none" } else { "sim:1xA100-80G" };
         let fixed = ["--listen", &listen, "--gpus", gpus];
         let program = lan.on(index, &program());
         let name = format!("host{}", index + 1);
@@ -35,6 +34,9 @@ async fn mesh(lan: &Lan, listen: &str, arguments: &[&str], hosts: u8) -> Mesh {
     mesh.settle().await.unwrap();
     mesh
 }
+
+/// What the hosts of a small network have.
+const GPUS: [&str; 2] = ["none", "sim:1xA100-80G"];
 
 async fn runs(mesh: &Mesh) {
     let output = gpuvine(&mesh.nodes[0], &["run", "-q", "--", "echo", "hi"], b"").await;
@@ -51,7 +53,7 @@ async fn quic_alone_and_ipv6_alone_are_enough() {
         format!("/ip6/fd77::N/tcp/{PORT}"),
         format!("/ip6/fd77::N/udp/{PORT}/quic-v1"),
     ] {
-        let mesh = mesh(&lan, &listen, &["--no-mdns"], 2).await;
+        let mesh = mesh(&lan, &listen, &["--no-mdns"], &GPUS).await;
         runs(&mesh).await;
         mesh.stop().await.unwrap();
     }
@@ -63,7 +65,7 @@ async fn quic_alone_and_ipv6_alone_are_enough() {
 async fn members_with_new_addresses_find_each_other_by_mdns() {
     let Some(lan) = lan(3) else { return };
     let any = format!("/ip4/0.0.0.0/tcp/{PORT}");
-    let mut ours = mesh(&lan, &any, &[], 2).await;
+    let mut ours = mesh(&lan, &any, &[], &GPUS).await;
     let mut theirs = Mesh::empty().unwrap();
     let other = Node::anywhere(&lan.on(2, &program()), theirs.root(), "other", &["--listen", &any]);
     theirs.join(other).await.unwrap();

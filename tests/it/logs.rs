@@ -3,8 +3,8 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, kill_process};
 use crate::support::{Fifo, code, gpuvine, mesh, text};
+use rustix::process::{Pid, Signal, kill_process};
 
 /// A user whose pager stands still can leave with Ctrl-C, and the job ends.
 #[tokio::test]

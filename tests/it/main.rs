@@ -5,6 +5,7 @@
 
 mod admission;
 mod failover;
+mod faults;
 mod keeper;
 mod lan;
 mod logs;

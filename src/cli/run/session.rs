@@ -286,6 +286,12 @@ impl<'a> Session<'a> {
                     }
                     return Ok(stream);
                 }
+                Err(ClientError::Api(error)) if error.code == "no_such_job" => {
+                    let told =
+                        format!("job {job} is lost: its daemon was killed before it was kept");
+                    let error = crate::api::ApiError::new("lost", told);
+                    return Err(Failure { exit: Exit::Failed, error }.hint("submit it again"));
+                }
                 Err(error @ ClientError::Api(_)) => return Err(error.into()),
                 Err(error) if clock::now() >= until => {
                     let told: Failure = error.into();

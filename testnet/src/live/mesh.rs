@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
 use gpuvine::api::client::Client;
 use gpuvine::api::{GpuView, JobView, NodeView, Status};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -74,9 +75,18 @@ impl Node {
 
     /// A call of `gpuvine` that speaks to this node.
     pub fn gpuvine(&self, arguments: &[&str]) -> Command {
-        let mut command = self.program.command();
-        command.arg("--dir").arg(&self.dir).args(arguments);
-        command
+        let arguments: Vec<String> = arguments.iter().map(ToString::to_string).collect();
+        self.caller()(&arguments)
+    }
+
+    /// What makes calls of `gpuvine` that speak to this node, also while it is started again.
+    pub fn caller(&self) -> impl Fn(&[String]) -> Command + Send + use<> {
+        let (program, dir) = (self.program.clone(), self.dir.clone());
+        move |arguments| {
+            let mut command = program.command();
+            command.arg("--dir").arg(&dir).args(arguments);
+            command
+        }
     }
 
     /// Runs `gpuvine` with these arguments and answers its standard output.
@@ -153,6 +163,15 @@ impl Node {
         let status = tokio::time::timeout(PATIENCE, process.wait()).await??;
         ensure!(status.success(), "{} ended with {status}: {}", self.name, self.log_tail());
         Ok(())
+    }
+
+    /// Sends the daemon a signal, such as SIGSTOP.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        let pid = self.pid().and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
+        Ok(kill_process(pid.with_context(|| format!("{} runs", self.name))?, signal)?)
     }
 
     /// Whether its daemon was started and not killed.
