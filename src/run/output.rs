@@ -193,13 +193,18 @@ pub enum Chunk {
 /// The reading end of one output. Any number of them, with or without a keeper.
 #[derive(Debug)]
 pub struct OutputReader {
-    file: File,
+    file: Option<File>,
     layout: Layout,
 }
 
 impl OutputReader {
     pub(super) fn open(folder: &Path, which: Which, cap: u64) -> io::Result<Self> {
-        let file = open_read(&folder.join(which.file()))?;
+        let file = match open_read(&folder.join(which.file())) {
+            Ok(file) => Some(file),
+            // Its daemon was killed before the keeper had made it: nothing was ever written.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => return Err(error),
+        };
         Ok(Self { file, layout: Layout::new(cap) })
     }
 
@@ -218,7 +223,7 @@ impl OutputReader {
         let (at, room) = self.layout.locate(offset);
         let len = room.min(total - offset).min(max as u64);
         let mut bytes = vec![0; usize::try_from(len).unwrap_or(max)];
-        let filled = read_up_to(&self.file, &mut bytes, at)?;
+        let filled = self.fill(&mut bytes, at)?;
         bytes.truncate(filled);
         // Only now: the ring may have come round while it was read.
         let Some(mark) = self.mark()? else { return Ok(Chunk::Gap(total)) };
@@ -240,11 +245,15 @@ impl OutputReader {
         Ok(Chunk::Data(bytes.into()))
     }
 
+    fn fill(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
+        self.file.as_ref().map_or(Ok(0), |file| read_up_to(file, buffer, at))
+    }
+
     /// What the writer says, or nothing if it never stands still.
     fn mark(&self) -> io::Result<Option<Mark>> {
         for _ in 0..MARK_READS_MAX {
             let mut bytes = [0; Mark::LEN];
-            let len = read_up_to(&self.file, &mut bytes, self.layout.end())?;
+            let len = self.fill(&mut bytes, self.layout.end())?;
             if len == 0 {
                 return Ok(Some(Mark::default()));
             }

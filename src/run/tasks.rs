@@ -281,3 +281,30 @@ async fn connect(folder: &Path) -> io::Result<UnixStream> {
     #[cfg(not(target_os = "linux"))]
     UnixStream::connect(folder.join("sock")).await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::id::{Attempt, JobId};
+
+    /// A daemon that was killed between writing down a task and starting it: the end can be told, and
+    /// there was no output. Its home asked for ever.
+    #[tokio::test]
+    async fn a_task_that_was_only_written_down_is_lost_and_had_no_output() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+        let task = TaskId { job: JobId::from_bits(7), attempt: Attempt(1) };
+        let about = About { about: b"x".to_vec().into(), output_max: 1 << 20, boot: boot() };
+        make_dir(&tasks.folder(task)).unwrap();
+        save(&tasks.folder(task).join("about"), &about).unwrap();
+        let found = tasks.recover().await;
+        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, totals), .. }] = &found[..] else {
+            panic!("{found:?}");
+        };
+        let (stdout, stderr) = tasks.outputs(task).unwrap();
+        assert_eq!((totals.stdout, totals.stderr), (0, 0));
+        for output in [stdout, stderr] {
+            assert!(matches!(output.read(0, 10, 0), Ok(super::super::output::Chunk::Empty)));
+        }
+    }
+}
