@@ -1,6 +1,6 @@
 //! When a TCP connection without a sign of life is over.
 //!
-//! Keep-alive (RFC 9293, 3.8.4) asks on a quiet connection, and the user timeout (RFC 5482) ends one
+//! Keep-alive (RFC 9293, 3.8.4) asks on a quiet connection, the user timeout (RFC 5482) ends one
 //! whose bytes are not acknowledged: each is blind where the other sees. QUIC has both of its own.
 
 use rustix::net::sockopt;

@@ -287,7 +287,7 @@ mod tests {
     use super::*;
     use crate::core::id::{Attempt, JobId};
 
-    /// A daemon that was killed between writing down a task and starting it: the end can be told, and
+    /// A daemon was killed between writing down a task and starting it: the end can be told, and
     /// there was no output. Its home asked for ever.
     #[tokio::test]
     async fn a_task_that_was_only_written_down_is_lost_and_had_no_output() {

@@ -1,5 +1,5 @@
-//! Faults on real networks: hosts in network namespaces whose links are cut, daemons that freeze and
-//! are killed, disks that are full. Users submit all the while; a witness that knows nothing of
+//! Faults on real networks: hosts in network namespaces whose links are cut, daemons that freeze
+//! and are killed, disks that are full. Users submit all the while; a witness that knows nothing of
 //! gpuvine's own state judges what ran.
 
 use std::time::Duration;
