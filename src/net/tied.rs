@@ -15,8 +15,8 @@ use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 /// See above. What had arrived before the end can still be read.
 #[derive(Debug)]
-pub struct Tied<S = Stream> {
-    stream: S,
+pub struct Tied {
+    stream: Stream,
     reading: Over,
     writing: Over,
     /// Dropped with the stream.
@@ -27,9 +27,9 @@ pub struct Tied<S = Stream> {
 #[derive(Debug)]
 struct Over(Pin<Box<WaitForCancellationFutureOwned>>);
 
-impl<S> Tied<S> {
+impl Tied {
     /// A stream of a connection; the token is cancelled when that ends.
-    pub(super) fn new(stream: S, connection: &CancellationToken) -> Self {
+    pub(super) fn new(stream: Stream, connection: &CancellationToken) -> Self {
         let over = || Over(Box::pin(connection.clone().cancelled_owned()));
         Self { stream, reading: over(), writing: over(), counted: None }
     }
@@ -52,7 +52,7 @@ impl Over {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Tied<S> {
+impl AsyncRead for Tied {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -63,7 +63,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Tied<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Tied<S> {
+impl AsyncWrite for Tied {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

@@ -2,6 +2,7 @@
 //! and are killed, disks that are full. Users submit all the while; a witness that knows nothing of
 //! gpuvine's own state judges what ran.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use rustix::process::Signal;
@@ -74,12 +75,14 @@ fn number(name: &str) -> u8 {
 /// Waits until every node of a half sees exactly that half alive, and follows one of it.
 async fn half_settles(mesh: &Mesh, half: &[u8]) {
     let nodes = half.iter().map(|index| &mesh.nodes[usize::from(*index)]);
-    let names: Vec<&str> = nodes.clone().map(|node| node.name.as_str()).collect();
+    let names: BTreeSet<&str> = nodes.clone().map(|node| node.name.as_str()).collect();
     for node in nodes {
         node.until("its half is alone and has a controller", |view| {
             let alive = view.nodes.iter().filter(|node| node.is_alive());
-            let alone = alive.map(|node| node.name.as_str()).eq(names.iter().copied());
-            (alone && view.controller().is_some_and(|name| names.contains(&name))).then_some(())
+            // Those that joined at the same time are in no order that is known here.
+            let alive: BTreeSet<&str> = alive.map(|node| node.name.as_str()).collect();
+            (alive == names && view.controller().is_some_and(|name| names.contains(name)))
+                .then_some(())
         })
         .await
         .unwrap();
