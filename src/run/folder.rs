@@ -3,7 +3,7 @@
 //! | file | written by | what |
 //! | --- | --- | --- |
 //! | `about` | daemon, before the start | what the daemon wants to know after a restart |
-//! | `sock` | keeper | where a daemon that comes back connects |
+//! | `sock` | keeper, first of all | where a daemon that comes back connects |
 //! | `stdout`, `stderr` | keeper | the output, capped |
 //! | `outcome` | keeper, at the end | how the task ended, and how much output there was |
 //! | `work/` | daemon | the task's own directory |
@@ -23,6 +23,9 @@ use crate::core::task::{Outcome, TaskId};
 
 /// Bytes of a small file: an `about` holds a lease of many GPUs.
 const SMALL_MAX: u64 = 1024 * 1024;
+
+/// Where a keeper listens. Whoever makes it decides whether the task is ever started.
+pub(super) const SOCKET: &str = "sock";
 
 /// What cannot be done with a task's folder.
 #[derive(Debug, thiserror::Error)]

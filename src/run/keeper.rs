@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use self::child::{Child, SpawnError};
 use self::io::{Control, Drain};
-use super::folder::{Ending, save};
+use super::folder::{Ending, SOCKET, save};
 use super::processes::{descendants, signal};
 use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
 use crate::clock;
@@ -59,8 +59,10 @@ fn keep() -> std::io::Result<()> {
         return Err(std::io::ErrorKind::InvalidData.into());
     };
     std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
-    // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
-    let listener = UnixListener::bind("sock")?;
+    // Before anything is started: a daemon that comes back takes this name if there is none, and
+    // then counts on it that nothing will be. Relative: a Unix socket's path may have 107 bytes, a
+    // state folder's more.
+    let listener = UnixListener::bind(SOCKET)?;
     listener.set_nonblocking(true)?;
     let child = match Child::spawn(&start) {
         Ok(child) => child,

@@ -13,7 +13,9 @@ use tokio::process::Command;
 
 use super::KEEPER;
 use super::environment::Variable;
-use super::folder::{About, Ending, FolderError, boot, load, make_dir, name, save, task_of};
+use super::folder::{
+    About, Ending, FolderError, SOCKET, boot, load, make_dir, name, open_new, save, task_of,
+};
 use super::output::{OutputReader, Which};
 use super::protocol::{Start, ToDaemon, ToKeeper, Totals, frame, take};
 use super::task::{StartError, Task, end_leftovers};
@@ -182,10 +184,12 @@ impl Tasks {
             entries.filter_map(|entry| task_of(entry.file_name().to_str()?)).collect();
         for task in tasks {
             match load::<About>(&self.folder(task).join("about")) {
-                Ok(about) => {
-                    let fate = self.fate(task, &about).await;
-                    found.push(Recovered { task, about: about.about.into_vec(), fate });
-                }
+                Ok(about) => match self.fate(task, &about).await {
+                    Some(fate) => {
+                        found.push(Recovered { task, about: about.about.into_vec(), fate });
+                    }
+                    None => self.forget(task),
+                },
                 Err(error) => {
                     // Killed before it was written, or damaged: whose it was is not known.
                     tracing::warn!(%task, error = %error, "a task's folder cannot be read");
@@ -197,22 +201,34 @@ impl Tasks {
         found
     }
 
-    async fn fate(&self, task: TaskId, about: &About) -> Fate {
+    /// What has become of a task; `None` if it was only written down. Its home may place that again.
+    async fn fate(&self, task: TaskId, about: &About) -> Option<Fate> {
         let folder = self.folder(task);
         let same_boot = about.boot == boot();
-        if same_boot && let Ok(alive) = self.reconnect(task, &folder).await {
-            return Fate::Alive(alive);
+        // Before anything else, so that a keeper that is slow to begin does not begin after this.
+        if same_boot && take_keepers_place(&folder) {
+            return None;
+        }
+        let alive = if same_boot { Some(self.reconnect(task, &folder).await) } else { None };
+        let silent = alive.as_ref().is_some_and(|a| a.as_ref().is_err_and(is_timeout));
+        if let Some(Ok(alive)) = alive {
+            return Some(Fate::Alive(alive));
         }
         if let Ok(Ending { outcome, totals }) = load(&folder.join("outcome")) {
-            return Fate::Ended(outcome, totals);
+            return Some(Fate::Ended(outcome, totals));
         }
-        if same_boot {
-            end_leftovers(task).await;
-            let why = "the process that kept it was killed".to_owned();
-            return Fate::Ended(Outcome::Lost { why }, Totals::default());
+        if !same_boot {
+            let why = "its machine was restarted".to_owned();
+            return Some(Fate::Ended(Outcome::Lost { why }, Totals::default()));
         }
-        let why = "its machine was restarted".to_owned();
-        Fate::Ended(Outcome::Lost { why }, Totals::default())
+        // A keeper makes the output files, then starts the command. One that does not answer may
+        // still do both.
+        if !silent && !folder.join(Which::Stdout.file()).exists() {
+            return None;
+        }
+        end_leftovers(task).await;
+        let why = "the process that kept it was killed".to_owned();
+        Some(Fate::Ended(Outcome::Lost { why }, Totals::default()))
     }
 
     async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
@@ -269,17 +285,27 @@ async fn next(stream: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<ToD
     }
 }
 
+/// Takes the name of a keeper's socket before a keeper has: it cannot begin any more, for it
+/// listens first.
+fn take_keepers_place(folder: &Path) -> bool {
+    open_new(&folder.join(SOCKET)).is_ok()
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::TimedOut
+}
+
 /// Connects to a keeper's socket, however long the path to it is.
 async fn connect(folder: &Path) -> io::Result<UnixStream> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd as _;
         let directory = std::fs::File::open(folder)?;
-        let path = format!("/proc/self/fd/{}/sock", directory.as_raw_fd());
+        let path = format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd());
         UnixStream::connect(path).await
     }
     #[cfg(not(target_os = "linux"))]
-    UnixStream::connect(folder.join("sock")).await
+    UnixStream::connect(folder.join(SOCKET)).await
 }
 
 #[cfg(test)]
@@ -287,24 +313,51 @@ mod tests {
     use super::*;
     use crate::core::id::{Attempt, JobId};
 
-    /// A daemon was killed between writing down a task and starting it: the end can be told, and
-    /// there was no output. Its home asked for ever.
-    #[tokio::test]
-    async fn a_task_that_was_only_written_down_is_lost_and_had_no_output() {
-        let root = tempfile::tempdir().unwrap();
-        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+    fn written_down(tasks: &Tasks) -> TaskId {
         let task = TaskId { job: JobId::from_bits(7), attempt: Attempt(1) };
         let about = About { about: b"x".to_vec().into(), output_max: 1 << 20, boot: boot() };
         make_dir(&tasks.folder(task)).unwrap();
         save(&tasks.folder(task).join("about"), &about).unwrap();
+        task
+    }
+
+    /// A daemon was killed between writing down a task and starting it. Its home was told that
+    /// the task is lost, although nothing had run.
+    #[tokio::test]
+    async fn a_task_that_was_only_written_down_never_was() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+        let task = written_down(&tasks);
+        assert!(tasks.recover().await.is_empty());
+        assert!(!tasks.folder(task).exists());
+        // Its keeper had got as far as to listen, and was killed too.
+        let task = written_down(&tasks);
+        drop(std::os::unix::net::UnixListener::bind(tasks.folder(task).join(SOCKET)).unwrap());
+        assert!(tasks.recover().await.is_empty());
+        assert!(!tasks.folder(task).exists());
+    }
+
+    /// With output files it may have run.
+    #[tokio::test]
+    async fn a_task_whose_keeper_was_killed_is_lost() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+        let task = written_down(&tasks);
+        let folder = tasks.folder(task);
+        drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).unwrap());
+        open_new(&folder.join(Which::Stdout.file())).unwrap();
         let found = tasks.recover().await;
-        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, totals), .. }] = &found[..] else {
+        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, _), .. }] = &found[..] else {
             panic!("{found:?}");
         };
-        let (stdout, stderr) = tasks.outputs(task).unwrap();
-        assert_eq!((totals.stdout, totals.stderr), (0, 0));
-        for output in [stdout, stderr] {
-            assert!(matches!(output.read(0, 10, 0), Ok(super::super::output::Chunk::Empty)));
-        }
+    }
+
+    /// What asked a keeper to begin is gone, and its successor has taken the keeper's place.
+    #[test]
+    fn a_keepers_place_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(take_keepers_place(folder.path()));
+        assert!(!take_keepers_place(folder.path()));
+        assert!(std::os::unix::net::UnixListener::bind(folder.path().join(SOCKET)).is_err());
     }
 }

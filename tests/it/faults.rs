@@ -158,7 +158,6 @@ async fn daemons_that_freeze_are_gone_and_come_back() {
 /// was submitted at a daemon that was killed before it had a place is told to be lost, and only
 /// that.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "mended since it last failed, and not yet run twenty times in a row"]
 async fn daemons_that_are_killed_in_a_loop_lose_no_running_task() {
     let Some(mut stage) = Stage::set(4).await else { return };
     for round in 0..12 {
