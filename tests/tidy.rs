@@ -230,7 +230,7 @@ fn unsafe_code_is_nowhere() {
 /// Tests wait for events, with a deadline; these sleep for another reason.
 const MAY_SLEEP: [&str; 4] = [
     // A benchmark that watches a mesh doing nothing.
-    "testnet/src/live/bench.rs",
+    "testnet/src/live/bench/idle.rs",
     // A user whose daemon is being started again, and whom nobody tells when it is.
     "testnet/src/live/load.rs",
     // A fault that lasts for a while is the time itself.

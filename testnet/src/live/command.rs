@@ -27,8 +27,9 @@ pub enum Command {
     /// Start a mesh, keep it running, and tell how to use it from another terminal.
     #[command(after_help = "Example: testnet up --nodes 3 --gpus 2xA100-80G")]
     Up(up::Arguments),
-    /// Measure what an idle node costs, in a mesh of many.
-    #[command(after_help = "Example: testnet bench --nodes 20 --seconds 30")]
+    /// Measure how fast tasks, copies and failovers are and what an idle node costs, beside this
+    /// machine's own floors.
+    #[command(after_help = "Example: testnet bench --nodes 20 --tasks 500 --json > bench.json")]
     Bench(bench::Arguments),
 }
 

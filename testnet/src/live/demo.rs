@@ -82,7 +82,12 @@ pub async fn play(program: &Program, talk: &Talk) -> Result<Findings> {
 impl Findings {
     /// The table at the end.
     pub fn table(&self) -> String {
-        let figure = |what, value, unit, promise| Figure { what, value, unit, promise };
+        let figure = |what: &str, value, unit, promise| Figure {
+            what: what.to_owned(),
+            value,
+            unit,
+            promise,
+        };
         table(&[
             figure("joining the mesh, median", self.join.median_ms, "ms", None),
             figure("submit to first byte, median", self.first_byte.median_ms, "ms", None),

@@ -40,7 +40,7 @@ impl Spread {
 #[derive(Clone, Debug, Serialize)]
 pub struct Figure {
     /// What was measured.
-    pub what: &'static str,
+    pub what: String,
     /// The value.
     pub value: f64,
     /// Its unit.
@@ -56,7 +56,7 @@ pub fn table(figures: &[Figure]) -> String {
     table.set_header(["MEASURED", "VALUE", "", "PROMISE"]);
     for figure in figures {
         table.add_row([
-            figure.what.to_owned(),
+            figure.what.clone(),
             format!("{:.1}", figure.value),
             figure.unit.to_owned(),
             figure.promise.unwrap_or("").to_owned(),
