@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use gpuvine::api::client::Client;
 use tokio::process::Command;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
@@ -14,7 +15,7 @@ use super::mesh::{Mesh, Node};
 use super::witness::{Told, Witness};
 
 /// How long one submission may take, faults included.
-const PATIENCE: Duration = Duration::from_secs(180);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The exit code of `gpuvine` without a daemon.
 const NO_DAEMON: i32 = 3;
@@ -35,7 +36,7 @@ impl Load {
         let mut users = JoinSet::new();
         for node in &mesh.nodes {
             let call = caller(node, witness, seconds);
-            users.spawn(user(node.name.clone(), call, stopping.clone(), Arc::clone(&ended)));
+            users.spawn(user(node.client(), call, stopping.clone(), Arc::clone(&ended)));
         }
         Self { stop, users, ended }
     }
@@ -89,7 +90,7 @@ fn caller(
 }
 
 async fn user(
-    name: String,
+    home: Client,
     call: impl Fn(usize) -> (String, Command) + Send,
     stopping: watch::Receiver<bool>,
     ended: Arc<(AtomicUsize, Notify)>,
@@ -102,7 +103,8 @@ async fn user(
         let (job, mut command) = call(number);
         let output = command.stdin(Stdio::null()).output();
         let Ok(output) = tokio::time::timeout(PATIENCE, output).await else {
-            bail!("{job}, submitted on {name}, did not end");
+            let seen = home.jobs(true).await?.into_iter().find(|seen| seen.name == job);
+            bail!("{job} did not end; its home sees {seen:#?}");
         };
         let output = output?;
         let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
