@@ -7,6 +7,8 @@
 //! resumption exact: how far output was passed on, and the input that the node has not taken.
 
 mod input;
+#[cfg(test)]
+mod tests;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, watch};
@@ -45,6 +47,18 @@ pub(crate) enum Order {
         /// Without grace.
         now: bool,
     },
+}
+
+impl Order {
+    /// Whether it is a stream that has to take the place of one about this task: that of a later
+    /// attempt, or of another grant. Streams that were asked for come in any order.
+    fn replaces(&self, current: TaskId) -> bool {
+        match self {
+            Self::Connected { task, first: First::Open(_), .. } => *task >= current,
+            Self::Connected { task, first: First::Attach, .. } => *task > current,
+            Self::Acknowledge | Self::Stop { .. } => false,
+        }
+    }
 }
 
 impl std::fmt::Debug for Order {
@@ -114,7 +128,15 @@ pub(crate) async fn run(
     let mut forward = Forward { task: None, output, passed: Offsets::default(), inbox };
     let mut input = Input::new(source);
     let mut stop = None;
-    while let Some(order) = orders.recv().await {
+    let mut next = None;
+    loop {
+        let order = match next.take() {
+            Some(order) => order,
+            None => match orders.recv().await {
+                Some(order) => order,
+                None => break,
+            },
+        };
         let end = match order {
             // Without a stream there is nobody to tell: the node keeps the outcome until it is
             // asked again or prunes it.
@@ -122,6 +144,10 @@ pub(crate) async fn run(
             // Remembered for the next stream.
             Order::Stop { now } => {
                 stop = Some(now || stop == Some(true));
+                continue;
+            }
+            // Asked for before a later attempt was: of no use any more.
+            Order::Connected { task, .. } if forward.task.is_some_and(|latest| task < latest) => {
                 continue;
             }
             Order::Connected { task, stream, first } => {
@@ -140,6 +166,7 @@ pub(crate) async fn run(
         match end {
             Ok(End::Acknowledged) => break,
             Ok(End::Refused) => {}
+            Ok(End::Replaced(order)) => next = Some(*order),
             Err(error) => {
                 tracing::debug!(task = ?forward.task, %error, "the stream of a task is lost");
                 if let Some(task) = forward.task {
@@ -156,6 +183,8 @@ enum End {
     Acknowledged,
     /// The node does not run the task. The core may send it elsewhere.
     Refused,
+    /// The core has sent the job elsewhere meanwhile: this order is to be carried out next.
+    Replaced(Box<Order>),
 }
 
 /// From the node to the user and the core.
@@ -308,6 +337,9 @@ impl Send<'_> {
                         self.writer.control(&ToNode::Acknowledge).await?;
                         self.writer.close().await;
                         return Ok(End::Acknowledged);
+                    }
+                    Some(order) if order.replaces(task) => {
+                        return Ok(End::Replaced(Box::new(order)));
                     }
                     // There is a stream; if it is dead, its end will ask for another.
                     Some(Order::Connected { .. }) => {}
