@@ -155,7 +155,7 @@ pub enum Effect {
 }
 
 /// The jobs of this home.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Jobs {
     me: NodeId,
     jobs: BTreeMap<JobId, Entry>,
@@ -166,7 +166,7 @@ pub struct Jobs {
     controller: Option<Reign>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     record: JobRecord,
     due: Option<Instant>,
