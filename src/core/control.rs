@@ -22,7 +22,7 @@ pub struct OrderKey {
 }
 
 /// A home's request for GPUs for one attempt. Idempotent: asking again replaces the ask.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Ask {
     /// The attempt that needs them.
     pub task: TaskId,
@@ -44,7 +44,7 @@ pub const REFUSED_MAX: usize = 4;
 pub const PRESENT_ASKS_MAX: usize = 256;
 
 /// What travels between a home and the controller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Home to controller: GPUs, please.
     Ask(Ask),

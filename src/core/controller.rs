@@ -34,7 +34,7 @@ use super::task::TaskId;
 use super::time::{Duration, Instant, earliest};
 
 /// How a controller behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// For how long a new reign listens at most. Longer than members take to answer a claim.
     pub settle: Duration,
@@ -95,7 +95,7 @@ pub enum Input {
 pub struct Send(pub NodeId, pub Message);
 
 /// The controller's desk. Idle while another node reigns.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Controller {
     me: NodeId,
     key: Key,
@@ -107,7 +107,7 @@ pub struct Controller {
 }
 
 /// What lasts for one reign.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Current {
     term: Term,
     queue: Queue,
@@ -121,7 +121,7 @@ struct Current {
 }
 
 /// A grant under way.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Granted {
     grant: Signed<Grant>,
     until: Instant,

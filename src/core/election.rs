@@ -28,7 +28,7 @@ use super::id::{NodeId, Reign, Term};
 use super::signed::{Signable, Signed};
 
 /// "I reign from now on." Its signer is the controller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Claim {
     /// The reign's number.
     pub term: Term,
@@ -41,7 +41,7 @@ impl Signable for Claim {
 }
 
 /// Why a node claimed to be controller.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Why {
     /// There was nobody else.
@@ -70,7 +70,7 @@ pub enum Why {
 }
 
 /// What travels between two elections.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// A claim, straight from the controller or passed on to one who did not know it.
     Claim(Signed<Claim>),

@@ -12,7 +12,7 @@ use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Term};
 use super::signed::Signable;
 
 /// What the controller grants. One for each node of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Grant {
     /// The reign under which it was granted; its signer is the controller.
     pub term: Term,
@@ -40,7 +40,7 @@ impl Signable for Grant {
 }
 
 /// Why a node refused a grant. A value, not an error: the home tells the controller and asks again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Refusal {
     /// The grant names another node.

@@ -26,7 +26,7 @@ use super::task::{Command, Outcome, TaskId};
 use super::time::WallTime;
 
 /// What a user submitted. Never changes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobSpec {
     /// The job's id, drawn by its home.
     pub id: JobId,
@@ -43,7 +43,7 @@ pub struct JobSpec {
 }
 
 /// A job as its home keeps it on disk.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct JobRecord {
     /// What was submitted.
     pub spec: JobSpec,
@@ -58,7 +58,7 @@ pub struct JobRecord {
 }
 
 /// How far a job is. Each state carries only what exists in it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum JobState {
     /// It has ended; nothing of it is alive.
@@ -106,7 +106,7 @@ impl JobState {
 }
 
 /// Where a task runs or ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Place {
     /// The node.
     pub node: NodeId,
@@ -115,7 +115,7 @@ pub struct Place {
 }
 
 /// Why a job never ran.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Rejection {
     /// Its user cancelled it.

@@ -34,7 +34,7 @@ use super::time::WallTime;
 const ATTEMPTS_MAX: usize = 4_096;
 
 /// How a ledger behaves.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// Tasks that may have a lease at once.
     pub tasks_max: u32,
@@ -47,7 +47,7 @@ impl Default for Config {
 }
 
 /// A lease as it is kept beside its task, so that a restarted daemon finds it again.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseRecord {
     /// Whose it is.
     pub task: TaskId,
@@ -162,7 +162,7 @@ pub enum Effect {
 }
 
 /// The leases of this node.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ledger {
     me: NodeId,
     incarnation: Incarnation,
@@ -179,7 +179,7 @@ pub struct Ledger {
 }
 
 /// One lease.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Lease {
     record: LeaseRecord,
     state: LeaseState,

@@ -22,7 +22,7 @@ pub const ASKS_MAX: usize = 65_536;
 pub const ASKS_PER_HOME_MAX: usize = 10_000;
 
 /// A request that waits.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Waiting {
     /// What was asked.
     pub ask: Ask,
@@ -38,7 +38,7 @@ pub struct Waiting {
 pub type Place = (OrderKey, TaskId);
 
 /// Waiting requests in their order.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Queue {
     waiting: BTreeMap<Place, Waiting>,
     places: BTreeMap<TaskId, OrderKey>,

@@ -13,7 +13,7 @@ use super::signed::Signable;
 use super::time::WallTime;
 
 /// The latest that a node says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Report {
     /// Whose report this is. A report that another key signed is dropped.
     pub node: NodeId,
@@ -67,7 +67,7 @@ impl Report {
 }
 
 /// Whether a node takes tasks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum NodeState {
     /// New tasks are taken.
@@ -91,7 +91,7 @@ pub fn clip(text: &str) -> String {
 }
 
 /// One GPU of a node.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Gpu {
     /// The driver's name for it.
     pub uuid: GpuUuid,
@@ -121,7 +121,7 @@ impl Gpu {
 }
 
 /// Whether a GPU can be used, and why not.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GpuHealth {
     /// It can be leased.
@@ -134,7 +134,7 @@ pub enum GpuHealth {
 }
 
 /// A lease as others see it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LeaseView {
     /// Whose task it is.
     pub job: JobId,
@@ -153,7 +153,7 @@ pub struct LeaseView {
 }
 
 /// How far a lease is. It ends when the task's processes are gone, all of them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeaseState {
     /// The task has been accepted, its process is being started.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::NodeId;
 
 /// The GPUs that one task needs, all on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Need {
     /// How many GPUs. Zero is a task that needs none.
     pub gpus: u32,
@@ -18,7 +18,7 @@ pub struct Need {
 }
 
 /// The nearest that a mesh has to a need that it cannot fill, for the sentence the user reads.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Best {
     /// Name of the node that comes closest, if any has a GPU at all.
     pub node: Option<String>,
@@ -33,7 +33,7 @@ pub struct Best {
 }
 
 /// Why a request waits.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum WaitReason {
     /// There is no controller, or it has not answered yet.

@@ -6,6 +6,7 @@
 //! What is signed is prefixed by the kind of the value: a signed report can never pass for a grant.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 use ed25519_dalek::{Signature, Signer, SigningKey, VerifyingKey};
@@ -21,7 +22,7 @@ pub trait Signable: Serialize + DeserializeOwned {
 }
 
 /// A node's secret key. Pure: signatures of ed25519 need no randomness.
-#[derive(Clone)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Key(SigningKey);
 
 impl Key {
@@ -47,6 +48,13 @@ impl Key {
     }
 }
 
+/// A hash tells nothing of the secret half.
+impl Hash for Key {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.id().hash(to);
+    }
+}
+
 impl fmt::Debug for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({:?})", self.id())
@@ -69,6 +77,13 @@ impl<T> Clone for Signed<T> {
     }
 }
 
+/// Who said it and the bytes that were signed are all that there is to a value.
+impl<T> Hash for Signed<T> {
+    fn hash<H: Hasher>(&self, to: &mut H) {
+        self.0.parts.hash(to);
+    }
+}
+
 impl<T: fmt::Debug> fmt::Debug for Signed<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:?} signed by {:?}", self.0.value, self.0.parts.signer)
@@ -76,7 +91,7 @@ impl<T: fmt::Debug> fmt::Debug for Signed<T> {
 }
 
 /// What travels.
-#[derive(PartialEq, Eq, Serialize, Deserialize)]
+#[derive(PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Parts {
     signer: NodeId,
     #[serde(with = "serde_bytes")]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::{Attempt, JobId};
 
 /// A command to run. Everything that a user typed is bytes: it is never parsed or quoted again.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Command {
     /// The program and its arguments; the first is the program. Never empty, no NUL bytes.
     pub args: Vec<serde_bytes::ByteBuf>,
@@ -33,7 +33,7 @@ impl std::fmt::Display for TaskId {
 }
 
 /// How a task ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "kind")]
 pub enum Outcome {
     /// The command exited with this code.

@@ -9,7 +9,7 @@ use crate::core::signed::{Key, Signed};
 use crate::core::time::{Duration, Instant, earliest};
 
 /// How an election behaves.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Config {
     /// For how long a node that has just started only listens, unless it has heard all before.
     pub listen: Duration,
@@ -89,7 +89,7 @@ pub enum Effect {
 }
 
 /// Who reigns, as far as this node knows.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Election {
     me: NodeId,
     key: Key,
@@ -113,7 +113,7 @@ pub struct Election {
 }
 
 /// A standby's watch over the controller.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Watch {
     ping_at: Option<Instant>,
     seq: u64,

@@ -155,7 +155,7 @@ pub enum Effect {
 }
 
 /// The jobs of this home.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Jobs {
     me: NodeId,
     jobs: BTreeMap<JobId, Entry>,
@@ -166,7 +166,7 @@ pub struct Jobs {
     controller: Option<Reign>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Entry {
     record: JobRecord,
     due: Option<Instant>,
@@ -177,6 +177,8 @@ struct Entry {
     /// Whether it is from before this start of the daemon: attempts may have been made that its
     /// record does not show, so that it is followed, but never placed again.
     recalled: bool,
+    /// Whether the record of its end is on disk.
+    recorded: bool,
     refused: Vec<(Grant, Refusal)>,
 }
 
@@ -281,7 +283,8 @@ impl Jobs {
         }
         let waits = matches!(record.state, JobState::Waiting { .. });
         let doubt = matches!(record.state, JobState::Starting { .. });
-        self.jobs.insert(job, Entry { doubt, recalled: true, ..Entry::new(record) });
+        let recorded = record.state.is_ended();
+        self.jobs.insert(job, Entry { doubt, recalled: true, recorded, ..Entry::new(record) });
         if waits {
             self.lose(job, at, out);
         } else {
@@ -428,7 +431,15 @@ impl Jobs {
 
 impl Entry {
     fn new(record: JobRecord) -> Self {
-        Self { record, due: None, tries: 0, doubt: false, recalled: false, refused: Vec::new() }
+        Self {
+            record,
+            due: None,
+            tries: 0,
+            doubt: false,
+            recalled: false,
+            recorded: false,
+            refused: Vec::new(),
+        }
     }
 
     fn ask(&self) -> Ask {

@@ -117,6 +117,18 @@ fn a_job_is_asked_for_offered_run_and_acknowledged_once_stored() {
     assert_eq!(home.handle(stored(true)), [Effect::Acknowledge { task: task(1) }]);
 }
 
+/// Found by the exhaustive checker: the second word of an end was acknowledged at once.
+#[test]
+fn an_end_that_is_told_twice_is_not_acknowledged_before_it_is_stored() {
+    let mut home = Home::with_job();
+    home.hear(Message::Granted(grant(1)));
+    let ended = || Input::Ended { task: task(1), outcome: Outcome::Exited { code: 7 }, at: AT };
+    home.handle(ended());
+    assert!(home.handle(ended()).is_empty());
+    assert_eq!(home.handle(stored(true)), [Effect::Acknowledge { task: task(1) }]);
+    assert_eq!(home.handle(ended()), [Effect::Acknowledge { task: task(1) }]);
+}
+
 #[test]
 fn a_grant_that_comes_twice_is_offered_once() {
     let mut home = Home::with_job();

@@ -13,7 +13,7 @@ use crate::core::task::TaskId;
 const SLOTS_MAX: usize = GPUS_MAX;
 
 /// One GPU.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Slot {
     pub(super) gpu: Gpu,
     pub(super) seq: LeaseSeq,

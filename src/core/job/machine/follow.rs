@@ -175,9 +175,11 @@ impl Jobs {
         let place = match &entry.record.state {
             JobState::Starting { grant } => Place::of(grant),
             JobState::Running { place, .. } => place.clone(),
-            // Told again: the acknowledgement was lost.
+            // Told again: the acknowledgement was lost, or waits for the disk.
             JobState::Ended { .. } => {
-                out.push(Effect::Acknowledge { task });
+                if entry.recorded {
+                    out.push(Effect::Acknowledge { task });
+                }
                 return;
             }
             _ => return,
@@ -223,10 +225,9 @@ impl Jobs {
 
     /// The end is on disk: the node may forget it. Earlier records tell nothing of that.
     pub(super) fn on_stored(&mut self, job: JobId, ended: bool, out: &mut Outbox<Effect>) {
-        if let Some(entry) = self.jobs.get(&job)
-            && ended
-            && matches!(entry.record.state, JobState::Ended { place: Some(_), .. })
-        {
+        let Some(entry) = self.jobs.get_mut(&job).filter(|_| ended) else { return };
+        entry.recorded = true;
+        if matches!(entry.record.state, JobState::Ended { place: Some(_), .. }) {
             out.push(Effect::Acknowledge { task: entry.record.task });
         }
     }
