@@ -4,32 +4,36 @@
 //! whatever reports arrive in whatever order and however often, the newest (incarnation, version)
 //! of each node stays. So gossip, repair and direct notices can all feed it.
 //!
-//! Always true: a report was signed by the node that it is about; the digest is that of the ages.
+//! It also keeps in order who could reign: not all, for nobody needs more than the first few.
+//!
+//! Always true: a report was signed by the node that it is about; the digest is that of the ages;
+//! nothing but a change of who is alive costs more than the logarithm of the mesh.
 
+mod rank;
+mod sound;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Bound;
-
 use sha2::{Digest as _, Sha256};
 
-use super::id::{GpuUuid, Incarnation, NodeId, Version};
+use self::rank::Ranked;
+pub use self::rank::{RANKED_MAX, Standing};
+use self::sound::is_sound;
+use super::id::{Incarnation, NodeId, Version};
 use super::repair::Digest;
-use super::report::{GPUS_MAX, Gpu, GpuHealth, LeaseView, Report, TEXT_MAX};
+use super::report::Report;
+use super::roll::{Filed, Roll};
 use super::signed::Signed;
 use super::time::{Duration, Instant};
 
 /// Nodes that a directory holds; of more, new ones are not let in until dead ones are forgotten.
 pub const NODES_MAX: usize = 16_384;
 
-/// Labels in one report, and addresses. A report beyond these limits or those of its own module is
-/// a lie or a mistake, and is dropped.
-const LABELS_MAX: usize = 64;
-const ADDRESSES_MAX: usize = 64;
-
 /// How long a dead node is remembered.
 const REMEMBER: Duration = Duration::from_hours(24);
+
+/// A node, and the (incarnation, version) of its report.
+pub type Age = (NodeId, Incarnation, Version);
 
 /// What became of a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,8 +50,16 @@ pub enum Inserted {
 #[derive(Clone, Debug)]
 pub struct Entry {
     report: Signed<Report>,
+    /// Of the node and the report's age; digests are sums of these.
+    hash: u64,
     /// Whether the node is alive; if not, since when.
     dead_since: Option<Instant>,
+}
+
+impl Filed for Entry {
+    fn node(&self) -> NodeId {
+        self.report.value().node
+    }
 }
 
 impl Entry {
@@ -65,13 +77,27 @@ impl Entry {
     pub fn is_alive(&self) -> bool {
         self.dead_since.is_none()
     }
+
+    /// The node, and what decides whether another report of it is newer.
+    pub fn age(&self) -> Age {
+        (self.node(), self.report().incarnation, self.report().version)
+    }
+
+    /// Where it stands among those that could reign, if it could.
+    fn standing(&self) -> Option<Standing> {
+        self.is_alive().then(|| Standing::of(self.report())).flatten()
+    }
 }
 
 /// The latest report of every node.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Directory {
-    nodes: BTreeMap<NodeId, Entry>,
+    nodes: Roll<Entry>,
     hash: u64,
+    alive: usize,
+    /// How often somebody came to life, died or was forgotten.
+    turns: u64,
+    ranked: Ranked,
 }
 
 impl Directory {
@@ -83,50 +109,66 @@ impl Directory {
     /// Takes in a report. A node that is new is not alive until membership says so.
     pub fn insert(&mut self, report: Signed<Report>, now: Instant) -> Inserted {
         let value = report.value();
-        if report.signer() != value.node || !is_sound(value) {
+        let node = value.node;
+        let known = self.nodes.get(node);
+        // Most of what comes is known, for every report comes by several ways.
+        if known.is_some_and(|entry| entry.report().age() >= value.age()) {
+            return Inserted::Known;
+        }
+        if report.signer() != node || !is_sound(value) {
             return Inserted::Invalid;
         }
-        let node = value.node;
-        let hash = hash(node, value.age());
-        let full = self.nodes.len() >= NODES_MAX;
-        match self.nodes.get_mut(&node) {
-            Some(entry) if entry.report().age() >= value.age() => return Inserted::Known,
-            Some(entry) => {
-                // Sums of hashes do not depend on the order in which reports came.
-                let old = self::hash(node, entry.report().age());
-                self.hash = self.hash.wrapping_sub(old);
-                entry.report = report;
-            }
-            None if full => return Inserted::Known,
-            None => {
-                self.nodes.insert(node, Entry { report, dead_since: Some(now) });
-            }
+        if known.is_none() && self.nodes.len() >= NODES_MAX {
+            return Inserted::Known;
         }
-        self.hash = self.hash.wrapping_add(hash);
+        let before = known.and_then(Entry::standing);
+        let dead_since = known.map_or(Some(now), |entry| entry.dead_since);
+        // Sums of hashes do not depend on the order in which reports came.
+        self.hash = self.hash.wrapping_sub(known.map_or(0, |entry| entry.hash));
+        let entry = Entry { hash: hash(node, value.age()), report, dead_since };
+        self.hash = self.hash.wrapping_add(entry.hash);
+        let after = entry.standing();
+        self.nodes.insert(entry);
+        self.rerank(before, after);
         Inserted::Newer
     }
 
     /// Membership says whether a node is alive.
     pub fn mark(&mut self, node: NodeId, alive: bool, now: Instant) {
-        if let Some(entry) = self.nodes.get_mut(&node) {
-            entry.dead_since = match (alive, entry.dead_since) {
-                (true, _) => None,
-                (false, since) => since.or(Some(now)),
-            };
+        if self.nodes.get(node).is_none_or(|entry| entry.is_alive() == alive) {
+            return;
+        }
+        let Some(entry) = self.nodes.get_mut(node) else { return };
+        let before = entry.standing();
+        entry.dead_since = (!alive).then_some(now);
+        let after = entry.standing();
+        self.alive = if alive { self.alive + 1 } else { self.alive - 1 };
+        self.turns += 1;
+        self.rerank(before, after);
+    }
+
+    fn rerank(&mut self, before: Option<Standing>, after: Option<Standing>) {
+        if before != after {
+            let all = self.nodes.iter().filter_map(Entry::standing);
+            self.ranked.replace(before, after, all);
         }
     }
 
     /// Forgets nodes that have been dead for long, and answers which.
     pub fn forget(&mut self, now: Instant) -> Vec<NodeId> {
+        if self.alive == self.nodes.len() {
+            return Vec::new();
+        }
         let gone: Vec<NodeId> = self
             .nodes
             .iter()
-            .filter(|(_, entry)| entry.dead_since.is_some_and(|at| now.since(at) > REMEMBER))
-            .map(|(node, _)| *node)
+            .filter(|entry| entry.dead_since.is_some_and(|at| now.since(at) > REMEMBER))
+            .map(Filed::node)
             .collect();
         for node in &gone {
-            if let Some(entry) = self.nodes.remove(node) {
-                self.hash = self.hash.wrapping_sub(hash(*node, entry.report().age()));
+            if let Some(entry) = self.nodes.remove(*node) {
+                self.hash = self.hash.wrapping_sub(entry.hash);
+                self.turns += 1;
             }
         }
         gone
@@ -134,17 +176,39 @@ impl Directory {
 
     /// One node.
     pub fn get(&self, node: NodeId) -> Option<&Entry> {
-        self.nodes.get(&node)
+        self.nodes.get(node)
     }
 
     /// All nodes, by id.
     pub fn iter(&self) -> impl Iterator<Item = (NodeId, &Entry)> {
-        self.nodes.iter().map(|(node, entry)| (*node, entry))
+        self.nodes.iter().map(|entry| (entry.node(), entry))
     }
 
     /// The reports of the living nodes.
     pub fn alive(&self) -> impl Iterator<Item = &Report> {
-        self.nodes.values().filter(|entry| entry.is_alive()).map(Entry::report)
+        self.nodes.iter().filter(|entry| entry.is_alive()).map(Entry::report)
+    }
+
+    /// How many are alive.
+    pub fn living(&self) -> usize {
+        self.alive
+    }
+
+    /// Another number than before if others are alive than before.
+    pub fn turns(&self) -> u64 {
+        self.turns
+    }
+
+    /// The first of those that could reign: alive and not leaving, the best placed first.
+    pub fn ranked(&self) -> impl Iterator<Item = NodeId> {
+        self.ranked.first()
+    }
+
+    /// How many of those that could reign are placed before a node, but for one of them.
+    pub fn ahead_of(&self, node: NodeId, but: Option<NodeId>) -> Option<usize> {
+        let own = self.nodes.get(node)?.standing()?;
+        let others = self.nodes.iter().filter(|entry| Some(entry.node()) != but);
+        Some(others.filter_map(Entry::standing).filter(|standing| *standing < own).count())
     }
 
     /// How many nodes it holds.
@@ -163,42 +227,34 @@ impl Directory {
     }
 
     /// The ages of at most `limit` nodes after `after`, by id.
-    pub fn ages(&self, after: Option<NodeId>, limit: usize) -> Vec<(NodeId, Incarnation, Version)> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        self.nodes
-            .range((start, Bound::Unbounded))
-            .take(limit)
-            .map(|(node, entry)| (*node, entry.report().incarnation, entry.report().version))
-            .collect()
+    pub fn ages(&self, after: Option<NodeId>, limit: usize) -> Vec<Age> {
+        self.between(after, None).take(limit).map(Entry::age).collect()
+    }
+
+    /// The entries after one node, up to another.
+    pub fn between(
+        &self,
+        after: Option<NodeId>,
+        upto: Option<NodeId>,
+    ) -> impl Iterator<Item = &Entry> {
+        let rest = self.nodes.after(after);
+        rest.take_while(move |entry| upto.is_none_or(|upto| entry.node() <= upto))
+    }
+
+    /// The digest of these.
+    pub fn digest_between(&self, after: Option<NodeId>, upto: Option<NodeId>) -> Digest {
+        let mut digest = Digest::default();
+        self.between(after, upto).for_each(|entry| digest.add(entry));
+        digest
     }
 }
 
-/// Whether a report keeps to the limits, and names each GPU once.
-fn is_sound(report: &Report) -> bool {
-    let text = |text: &str| text.len() <= TEXT_MAX;
-    let lease = |lease: &LeaseView| text(&lease.name) && text(&lease.owner);
-    let health = |health: &GpuHealth| match health {
-        GpuHealth::Usable => true,
-        GpuHealth::Broken(why) | GpuHealth::Quarantined(why) => text(why),
-    };
-    let gpu = |gpu: &Gpu| {
-        text(&gpu.uuid.0)
-            && text(&gpu.model)
-            && health(&gpu.health)
-            && gpu.lease.as_ref().is_none_or(lease)
-    };
-    let uuids: BTreeSet<&GpuUuid> = report.gpus.iter().map(|gpu| &gpu.uuid).collect();
-    report.gpus.len() <= GPUS_MAX
-        && uuids.len() == report.gpus.len()
-        && report.labels.len() <= LABELS_MAX
-        && report.addresses.len() <= ADDRESSES_MAX
-        && text(&report.name)
-        && text(&report.software)
-        && report.gpus_note.as_deref().is_none_or(text)
-        && report.addresses.iter().all(|address| text(address))
-        && report.labels.iter().all(|(key, value)| text(key) && text(value))
-        && report.gpus.iter().all(gpu)
-        && report.gpuless_tasks.iter().all(lease)
+impl Digest {
+    /// The digest with one entry more.
+    pub(super) fn add(&mut self, entry: &Entry) {
+        self.count = self.count.saturating_add(1);
+        self.hash = self.hash.wrapping_add(entry.hash);
+    }
 }
 
 fn hash(node: NodeId, (incarnation, version): (Incarnation, Version)) -> u64 {

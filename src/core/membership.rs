@@ -1,42 +1,74 @@
 //! Decides who is alive, by SWIM.
 //!
-//! SWIM (Das, Gupta, Motivala 2002) with suspicion, in the crate `foca`. Each member probes one
-//! other at a time, so the load of a member does not grow with the mesh; a silent member is first
-//! suspected and can refute with a higher incarnation. A lost connection is a hint that starts a
-//! probe at once, never a verdict. Gossip alone can miss members (updates stop being
-//! retransmitted), so repair feeds membership too.
+//! SWIM (Das, Gupta, Motivala 2002) with suspicion. Each member probes one other a second, so the
+//! load of a member does not grow with the mesh; one that answers neither directly nor over others
+//! is first suspected, and can refute. What becomes of a member travels as a rumour, on datagrams
+//! that are sent anyway and on a few more while there is news. A lost connection is a hint, never a
+//! verdict. Rumours alone can miss members, so repair feeds membership too.
+//!
+//! Unlike the paper's, a member probes not anybody but its circle: those with whom it is linked
+//! anyway, or should be. In a small mesh that is everybody. In a large one a probe then needs no
+//! new connection, and a member is watched by those who have it in their circles, so that it is
+//! still probed about once a second; the circles (fingers on a ring) spread rumours as fast as
+//! chance does.
+//!
+//! Each member counts its lives: a start of its daemon begins a higher one, and so does every
+//! refutation, of a suspicion and of a death alike. What is said of a higher life counts; of one
+//! life, death counts more than suspicion, and suspicion more than life.
 //!
 //! In: datagrams, met and lost peers, states learnt by repair. Out: datagrams, verdicts.
-//! Keeps: foca's member list and its timers, hidden behind one deadline.
-//! Always true: a member was up before it is down; this node is never in its own list.
+//! Always true: a member was up before it is down; this node is never in its own list; what the
+//! list does not show has cost nothing to keep.
 
-mod swim;
+mod datagram;
+mod rumours;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
-use foca::{Foca, Member, NoCustomBroadcast, PostcardCodec, State, Timer};
+use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 
-use self::swim::{Buffer, Identity, config};
+use self::datagram::{Datagram, Kind, Rumour};
+use self::rumours::Rumours;
 use super::id::{Incarnation, NodeId};
 use super::outbox::Outbox;
+use super::roll::{Filed, Roll};
 use super::time::{Duration, Instant, earliest};
 
-/// Members that SWIM knows, dead ones included; more are not let in.
+/// Members that are known, dead ones included; more are not let in.
 pub const MEMBERS_MAX: usize = 16_384;
 
-/// Starts of one node are this many generations apart: a falsely declared death bumps the
-/// generation within a start.
-const GENERATIONS_PER_START: u64 = 1 << 16;
+/// Starts of one node are this many lives apart: a refutation begins a life within a start.
+const LIVES_PER_START: u64 = 1 << 16;
 
-/// How long a node that was declared dead again and again waits before it comes back.
-const REJOIN_AFTER: Duration = Duration::from_secs(1);
+/// Time between two probes, and after what part of it others are asked for help.
+const PROBE_EVERY: Duration = Duration::from_secs(1);
+const HELP_AFTER: Duration = Duration::from_millis(500);
+
+/// Members that are asked for help, and that are told news at once.
+const FEW: usize = 3;
+
+/// Time between two tellings while there is news.
+const TELL_EVERY: Duration = Duration::from_millis(100);
+
+/// How long a suspect has to refute: so long, and so much more for every tenfold of the mesh. It
+/// must hear of it and be heard, which takes a telling for every doubling and a half, twice.
+const SUSPECT_FOR: Duration = Duration::from_secs(3);
+const SUSPECT_FOR_TENFOLD: Duration = Duration::from_secs(1);
+
+/// How long word that a link is closed on purpose is remembered.
+const PARTING_FOR: Duration = Duration::from_secs(10);
+
+/// How long a dead member is remembered.
+const REMEMBER: Duration = Duration::from_hours(24);
 
 /// What membership is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
+    /// Whom to probe and to tell; everybody, as long as nobody is named.
+    Circle(Vec<NodeId>),
     /// A datagram from a linked peer.
     Datagram(NodeId, Vec<u8>),
     /// The deadline has come.
@@ -49,7 +81,9 @@ pub enum Input {
     LinkLost(NodeId),
     /// There is a link to a peer that may not know that we exist: tell it.
     Met(NodeId),
-    /// Repair shows a node that SWIM may have missed; never a death.
+    /// This node closes the link to a peer, which shall think nothing of it.
+    Parting(NodeId),
+    /// Repair shows a node that rumours may have missed; never a death.
     Repaired(NodeId, Incarnation),
 }
 
@@ -58,215 +92,440 @@ pub enum Input {
 pub enum Effect {
     /// This member is dead, or has left.
     Down(NodeId),
-    /// Others know a later start of this node, whatever its number: raise that of this one.
-    Outbid,
     /// Send this datagram; without a link it is dropped, as SWIM expects of a network.
     Send(NodeId, Vec<u8>),
     /// This member is alive, or has started again.
     Up(NodeId),
 }
 
-/// The members of the mesh.
-pub struct Membership {
-    me: NodeId,
-    foca: Foca<Identity, PostcardCodec, ChaCha12Rng, NoCustomBroadcast>,
-    /// foca's timers, by when they are due and in the order in which they were set.
-    timers: BTreeMap<(Instant, u64), Timer<Identity>>,
-    timers_set: u64,
-    /// Members whose link was lost: suspects that must refute until then.
-    suspects: BTreeMap<NodeId, (Instant, u16)>,
-    /// When this node, declared dead too often, comes back as another start.
-    rejoin_at: Option<Instant>,
-    /// The number of members that the settings were made for.
-    sized_for: usize,
+/// How a member is. Of one life the later in this order counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum State {
+    Alive,
+    Suspect,
+    Down,
 }
 
-impl std::fmt::Debug for Membership {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Membership").field("me", &self.me).finish_non_exhaustive()
+/// What is known of a member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    node: NodeId,
+    life: u64,
+    state: State,
+}
+
+impl Member {
+    /// One that lives, in this start of its daemon.
+    pub fn alive(node: NodeId, incarnation: Incarnation) -> Self {
+        Self { node, life: first_life(incarnation), state: State::Alive }
     }
+}
+
+impl Filed for Member {
+    fn node(&self) -> NodeId {
+        self.node
+    }
+}
+
+/// The members of the mesh.
+#[derive(Debug)]
+pub struct Membership {
+    me: NodeId,
+    life: u64,
+    /// This node has said goodbye and refutes nothing any more.
+    left: bool,
+    rng: ChaCha12Rng,
+    roll: Roll<Member>,
+    /// How many of them are not dead.
+    living: usize,
+    circle: Vec<NodeId>,
+    rumours: Rumours,
+    tell_at: Option<Instant>,
+    /// Whose turn in the circle it is, when the next probe is due, and the one that is under way.
+    turn: usize,
+    probe_at: Option<Instant>,
+    probe: Option<Probe>,
+    seq: u32,
+    /// Suspects: until when they may refute, and the life that is suspected.
+    suspects: BTreeMap<NodeId, (Instant, u64)>,
+    /// Peers that close their link on purpose, and until when that is believed.
+    parting: BTreeMap<NodeId, Instant>,
+    /// The dead, by when they died.
+    dead: VecDeque<(Instant, NodeId)>,
+}
+
+/// A question that has not been answered.
+#[derive(Debug)]
+struct Probe {
+    node: NodeId,
+    life: u64,
+    seq: u32,
+    help_at: Option<Instant>,
 }
 
 impl Membership {
     /// A node that knows only itself, in this start of its daemon.
     pub fn new(me: NodeId, incarnation: Incarnation, rng: ChaCha12Rng) -> Self {
-        let generation = incarnation.0.saturating_mul(GENERATIONS_PER_START);
-        let identity = Identity { node: me, generation };
         Self {
             me,
-            foca: Foca::new(identity, config(2), rng, PostcardCodec),
-            timers: BTreeMap::new(),
-            timers_set: 0,
+            life: first_life(incarnation),
+            left: false,
+            rng,
+            roll: Roll::default(),
+            living: 0,
+            circle: Vec::new(),
+            rumours: Rumours::default(),
+            tell_at: None,
+            turn: 0,
+            probe_at: None,
+            probe: None,
+            seq: 0,
             suspects: BTreeMap::new(),
-            rejoin_at: None,
-            sized_for: 2,
+            parting: BTreeMap::new(),
+            dead: VecDeque::new(),
         }
+    }
+
+    /// Knows from now on these members, all of them alive, as if it had met each.
+    pub fn adopt(&mut self, members: Roll<Member>, now: Instant) {
+        self.roll = members;
+        self.roll.remove(self.me);
+        self.living = self.roll.len();
+        self.keep_probing(now);
     }
 
     /// When it next wants [`Input::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
-        let timer = self.timers.first_key_value().map(|((at, _), _)| *at);
-        earliest([timer, self.rejoin_at, self.suspects.values().map(|(at, _)| *at).min()])
+        let help = self.probe.as_ref().and_then(|probe| probe.help_at);
+        let suspects = self.suspects.values().map(|(until, _)| *until).min();
+        earliest([self.probe_at, help, self.tell_at, suspects])
     }
 
     /// How many timers are set.
     pub fn timers(&self) -> usize {
-        self.timers.len() + self.suspects.len()
+        usize::from(self.probe_at.is_some()) + self.suspects.len() + self.parting.len()
     }
 
     /// The other members that are alive, suspects included.
     pub fn alive(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.foca.iter_members().map(|member| member.id().node)
+        self.roll.iter().filter(|member| member.state != State::Down).map(Filed::node)
     }
 
     /// Whether another member is alive as far as is known.
     pub fn is_alive(&self, node: NodeId) -> bool {
-        self.foca.iter_members().any(|member| member.id().node == node)
+        self.roll.get(node).is_some_and(|member| member.state != State::Down)
     }
 
     /// Handles one input.
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
-        let mut buffer = Buffer::default();
         match input {
-            // Two that have declared each other dead would tell each other so without end.
-            Input::Datagram(..) if self.rejoin_at.is_some() => {}
-            Input::Datagram(from, bytes) => {
-                // What cannot be read, or is for another, changes nothing.
-                if let Err(error) = self.foca.handle_data(&bytes, &mut buffer) {
-                    tracing::debug!(%error, "a SWIM datagram was dropped");
+            Input::Circle(circle) => self.circle = circle,
+            Input::Datagram(from, bytes) => self.on_datagram(from, &bytes, now, out),
+            Input::Deadline => self.on_deadline(now, out),
+            Input::Incarnation(incarnation) => {
+                if first_life(incarnation) > self.life {
+                    self.life = first_life(incarnation);
+                    self.spread(self.about_me(State::Alive), now);
                 }
-                self.speak_for(from, &mut buffer);
             }
-            Input::Deadline => {
-                if self.rejoin_at.take_if(|at| *at <= now).is_some() {
-                    out.push(Effect::Outbid);
-                }
-                self.on_deadline(now, &mut buffer);
-            }
-            Input::Incarnation(incarnation) => self.on_incarnation(incarnation, &mut buffer),
             Input::Leave => {
-                let _ = self.foca.leave_cluster(&mut buffer);
+                self.left = true;
+                for node in self.others() {
+                    let goodbye = vec![self.about_me(State::Down)];
+                    self.send(node, Kind::Rumours, goodbye, out);
+                }
             }
-            Input::LinkLost(node) => self.on_link_lost(node, now, &mut buffer),
+            Input::LinkLost(node) => self.on_link_lost(node, now),
             Input::Met(node) => {
-                // An announcement reaches a peer whatever its generation.
-                let _ = self.foca.announce(Identity { node, generation: 0 }, &mut buffer);
-                self.speak_for(node, &mut buffer);
+                self.send(node, Kind::Hello, Vec::new(), out);
+                self.speak_for(node, now, out);
             }
-            Input::Repaired(node, incarnation) => self.on_repaired(node, incarnation, &mut buffer),
+            Input::Parting(node) => {
+                self.parting.insert(node, now + PARTING_FOR);
+                self.send(node, Kind::Parting, Vec::new(), out);
+            }
+            Input::Repaired(node, incarnation) => self.on_repaired(node, incarnation, now, out),
         }
-        if buffer.defunct {
-            self.rejoin_at.get_or_insert(now + REJOIN_AFTER);
-        }
-        self.forward(buffer, now, out);
-        self.resize();
+        self.keep_probing(now);
     }
 
-    fn on_deadline(&mut self, now: Instant, buffer: &mut Buffer) {
-        while let Some(entry) = self.timers.first_entry() {
-            if entry.key().0 > now {
-                break;
-            }
-            let timer = entry.remove();
-            if let Err(error) = self.foca.handle_timer(timer, &mut *buffer) {
-                tracing::debug!(%error, "a SWIM timer found nothing to do");
-            }
+    fn on_datagram(&mut self, from: NodeId, bytes: &[u8], now: Instant, out: &mut Outbox<Effect>) {
+        if from == self.me {
+            return;
         }
-        let due: Vec<NodeId> = self
+        let Some(datagram) = Datagram::decode(bytes) else {
+            tracing::debug!("a SWIM datagram was dropped");
+            self.speak_for(from, now, out);
+            return;
+        };
+        let life = self.life;
+        let sender = Rumour { node: from, life: datagram.life, state: State::Alive };
+        self.hear(sender, now, out);
+        self.speak_for(from, now, out);
+        for rumour in &datagram.rumours {
+            self.hear(*rumour, now, out);
+        }
+        match datagram.kind {
+            Kind::Hello => {
+                // Some of those who come after it in the order of ids: its circle.
+                let some = self.roll.after(Some(from)).chain(self.roll.iter());
+                let living = some.filter(|member| member.state != State::Down);
+                let known: Vec<Rumour> = living.take(FEW * 4).map(rumour_of).collect();
+                self.send(from, Kind::Rumours, known, out);
+            }
+            Kind::Ping(seq) => self.answer(from, Kind::Ack(seq), out),
+            Kind::AskFor(seq, node) => self.answer(node, Kind::PingFor(seq, from), out),
+            Kind::PingFor(seq, origin) => self.answer(from, Kind::AckFor(seq, origin), out),
+            Kind::AckFor(seq, origin) => self.answer(origin, Kind::Vouch(seq, from), out),
+            Kind::Vouch(seq, node) => {
+                self.probe.take_if(|probe| probe.node == node && probe.seq == seq);
+            }
+            Kind::Parting => _ = self.parting.insert(from, now + PARTING_FOR),
+            Kind::Rumours | Kind::Ack(_) => {}
+        }
+        // Whoever says anything is there.
+        self.probe.take_if(|probe| probe.node == from);
+        let thought_dead = self.roll.get(from).filter(|member| {
+            member.state == State::Down && member.life >= datagram.life && self.life == life
+        });
+        let goodbye = datagram.rumours.iter().any(|rumour| rumour.node == from);
+        if let Some(dead) = thought_dead.map(rumour_of).filter(|_| !goodbye) {
+            // It can only refute what it knows.
+            self.send(from, Kind::Rumours, vec![dead], out);
+        } else if self.life != life {
+            self.send(from, Kind::Rumours, vec![self.about_me(State::Alive)], out);
+        }
+    }
+
+    fn on_deadline(&mut self, now: Instant, out: &mut Outbox<Effect>) {
+        if let Some(late) = self.probe_at.map(|at| now.since(at)).filter(|late| *late > PROBE_EVERY)
+        {
+            // This node slept. What it has not heard meanwhile says nothing about others.
+            self.probe = None;
+            self.suspects.values_mut().for_each(|(until, _)| *until = *until + late);
+        }
+        let due: Vec<(NodeId, u64)> = self
             .suspects
             .iter()
             .filter(|(_, (until, _))| *until <= now)
-            .map(|(node, _)| *node)
+            .map(|(node, (_, life))| (*node, *life))
             .collect();
-        for node in due {
-            let Some((_, incarnation)) = self.suspects.remove(&node) else { continue };
-            // Still under the suspicion of then: it had its time to refute.
-            if let Some(member) = self.find(node).filter(|member| {
-                member.state() == State::Suspect && member.incarnation() == incarnation
-            }) {
-                let down = Member::down(member.id().clone());
-                let _ = self.foca.apply_many(std::iter::once(down), true, &mut *buffer);
+        for (node, life) in due {
+            self.suspects.remove(&node);
+            self.hear(Rumour { node, life, state: State::Down }, now, out);
+        }
+        if let Some(probe) = &mut self.probe
+            && probe.help_at.take_if(|at| *at <= now).is_some()
+        {
+            let (seq, node) = (probe.seq, probe.node);
+            for helper in self.some(FEW, Some(node)) {
+                self.answer(helper, Kind::AskFor(seq, node), out);
             }
+        }
+        if self.probe_at.take_if(|at| *at <= now).is_some() {
+            self.next_probe(now, out);
+        }
+        if self.tell_at.take_if(|at| *at <= now).is_some() {
+            for node in self.some(FEW, None) {
+                self.answer(node, Kind::Rumours, out);
+            }
+            self.tell_at = (!self.rumours.is_empty() && self.living > 0).then(|| now + TELL_EVERY);
         }
     }
 
-    /// Others know a later start of this node: under the old number nobody would believe it.
-    fn on_incarnation(&mut self, incarnation: Incarnation, buffer: &mut Buffer) {
-        let generation = incarnation.0.saturating_mul(GENERATIONS_PER_START);
-        if generation > self.foca.identity().generation {
-            self.rejoin_at = None;
-            let identity = Identity { node: self.me, generation };
-            if let Err(error) = self.foca.change_identity(identity, buffer) {
-                tracing::debug!(%error, "this node has not told everybody its new generation");
+    /// Draws the conclusion from the last probe and begins another.
+    fn next_probe(&mut self, now: Instant, out: &mut Outbox<Effect>) {
+        if let Some(Probe { node, life, .. }) = self.probe.take() {
+            self.hear(Rumour { node, life, state: State::Suspect }, now, out);
+        }
+        self.parting.retain(|_, until| *until > now);
+        while self.dead.front().is_some_and(|(at, _)| now.since(*at) > REMEMBER) {
+            if let Some((_, node)) = self.dead.pop_front()
+                && !self.is_alive(node)
+            {
+                self.roll.remove(node);
             }
         }
+        let Some(node) = self.next_in_circle() else { return };
+        self.seq = self.seq.wrapping_add(1);
+        let (seq, help_at) = (self.seq, Some(now + HELP_AFTER));
+        let life = self.roll.get(node).map_or(0, |member| member.life);
+        self.probe = Some(Probe { node, life, seq, help_at });
+        self.answer(node, Kind::Ping(seq), out);
+        self.probe_at = Some(now + PROBE_EVERY);
+    }
+
+    /// The next of the circle that is thought to live.
+    fn next_in_circle(&mut self) -> Option<NodeId> {
+        let others = if self.circle.is_empty() { self.others() } else { Vec::new() };
+        let circle = if self.circle.is_empty() { &others } else { &self.circle };
+        for _ in 0..circle.len() {
+            self.turn = (self.turn + 1) % circle.len();
+            let node = circle[self.turn];
+            if self.roll.get(node).is_some_and(|member| member.state != State::Down) {
+                return Some(node);
+            }
+        }
+        None
+    }
+
+    /// Probes come at their own time, so that nodes do not fall into step.
+    fn keep_probing(&mut self, now: Instant) {
+        if self.living == 0 {
+            self.probe_at = None;
+            self.probe = None;
+        } else if self.probe_at.is_none() {
+            self.probe_at = Some(now + PROBE_EVERY.mul_f64(self.rng.random_range(0.05..1.0)));
+            self.turn = self.rng.random_range(0..MEMBERS_MAX);
+        }
+    }
+
+    /// The living of the circle.
+    fn others(&self) -> Vec<NodeId> {
+        if self.circle.is_empty() {
+            return self.alive().collect();
+        }
+        self.circle.iter().copied().filter(|node| self.is_alive(*node)).collect()
+    }
+
+    /// A few of them, but not this one.
+    fn some(&mut self, count: usize, but: Option<NodeId>) -> Vec<NodeId> {
+        let mut others = self.others();
+        others.retain(|node| Some(*node) != but);
+        let count = count.min(others.len());
+        for at in 0..count {
+            let other = self.rng.random_range(at..others.len());
+            others.swap(at, other);
+        }
+        others.truncate(count);
+        others
     }
 
     /// A hint, not a verdict: the member becomes a suspect, everybody is told, and it can refute.
-    fn on_link_lost(&mut self, node: NodeId, now: Instant, buffer: &mut Buffer) {
-        let Some(member) = self.find(node).filter(|member| member.state() == State::Alive) else {
+    fn on_link_lost(&mut self, node: NodeId, now: Instant) {
+        if self.parting.remove(&node).is_some_and(|until| until > now) {
+            return;
+        }
+        let Some(member) = self.roll.get(node).filter(|member| member.state == State::Alive) else {
             return;
         };
-        let incarnation = member.incarnation();
-        self.suspects.insert(node, (now + self.suspect_for(), incarnation));
-        let suspect = Member::new(member.id().clone(), incarnation, State::Suspect);
-        let _ = self.foca.apply_many(std::iter::once(suspect), true, &mut *buffer);
-        let _ = self.foca.gossip(buffer);
+        let suspect = Rumour { state: State::Suspect, ..rumour_of(member) };
+        // Nothing but a suspicion: nobody comes to life or dies of it.
+        self.hear(suspect, now, &mut Outbox::new());
+        self.tell_at = Some(now);
     }
 
     /// A member was heard of from itself. If it is suspected, this is its refutation, for it may
     /// never learn of the suspicion: a datagram is lost where there is no link.
-    fn speak_for(&mut self, node: NodeId, buffer: &mut Buffer) {
-        let Some(member) = self.find(node).filter(|member| member.state() == State::Suspect) else {
-            return;
-        };
-        self.suspects.remove(&node);
-        let incarnation = member.incarnation().saturating_add(1);
-        let alive = Member::new(member.id().clone(), incarnation, State::Alive);
-        let _ = self.foca.apply_many(std::iter::once(alive), true, buffer);
+    fn speak_for(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
+        if let Some(member) = self.roll.get(node).filter(|member| member.state == State::Suspect) {
+            let life = member.life.saturating_add(1);
+            self.hear(Rumour { node, life, state: State::Alive }, now, out);
+        }
     }
 
-    fn on_repaired(&mut self, node: NodeId, incarnation: Incarnation, buffer: &mut Buffer) {
-        if node == self.me || self.foca.num_members() >= MEMBERS_MAX {
-            return;
-        }
-        let generation = incarnation.0.saturating_mul(GENERATIONS_PER_START);
+    fn on_repaired(
+        &mut self,
+        node: NodeId,
+        incarnation: Incarnation,
+        now: Instant,
+        out: &mut Outbox<Effect>,
+    ) {
+        let life = first_life(incarnation);
         // One that was declared dead in the same start stays dead until it refutes that itself.
-        let known = self
-            .foca
-            .iter_membership_state()
-            .any(|member| member.id().node == node && member.id().generation >= generation);
-        if !known {
-            let alive = Member::alive(Identity { node, generation });
-            let _ = self.foca.apply_many(std::iter::once(alive), true, buffer);
+        if node != self.me && self.roll.get(node).is_none_or(|member| member.life < life) {
+            self.judge(Rumour { node, life, state: State::Alive }, now, out);
         }
     }
 
-    fn find(&self, node: NodeId) -> Option<Member<Identity>> {
-        self.foca.iter_members().find(|member| member.id().node == node).cloned()
+    /// Something is said of a member; what is news is told on.
+    fn hear(&mut self, rumour: Rumour, now: Instant, out: &mut Outbox<Effect>) {
+        if rumour.node == self.me {
+            self.hear_of_me(rumour, now);
+        } else if self.judge(rumour, now, out) {
+            self.spread(rumour, now);
+        }
     }
 
+    fn hear_of_me(&mut self, rumour: Rumour, now: Instant) {
+        if rumour.state == State::Alive {
+            self.life = self.life.max(rumour.life);
+        } else if rumour.life >= self.life && !self.left {
+            self.life = rumour.life.saturating_add(1);
+            self.spread(self.about_me(State::Alive), now);
+        }
+    }
+
+    /// Takes in what is said of a member; whether it was news.
+    fn judge(&mut self, rumour: Rumour, now: Instant, out: &mut Outbox<Effect>) -> bool {
+        let Rumour { node, life, state } = rumour;
+        let before = self.roll.get(node).map(|member| (member.life, member.state));
+        if before.is_some_and(|before| before >= (life, state)) {
+            return false;
+        }
+        // Who was never known need not be known to be dead.
+        if before.is_none() && (state == State::Down || self.roll.len() >= MEMBERS_MAX) {
+            return false;
+        }
+        self.roll.insert(Member { node, life, state });
+        let lived = before.is_some_and(|(_, state)| state != State::Down);
+        let lives = state != State::Down;
+        self.living = self.living + usize::from(lives) - usize::from(lived);
+        if state == State::Suspect {
+            self.suspects.insert(node, (now + self.suspect_for(), life));
+        } else {
+            self.suspects.remove(&node);
+        }
+        let again = before.is_some_and(|(old, _)| old / LIVES_PER_START < life / LIVES_PER_START);
+        if lives && (!lived || again) {
+            out.push(Effect::Up(node));
+        } else if lived && !lives {
+            self.dead.push_back((now, node));
+            out.push(Effect::Down(node));
+        }
+        true
+    }
+
+    fn spread(&mut self, rumour: Rumour, now: Instant) {
+        let times = 4 * (1 + (self.living + 1).ilog10());
+        self.rumours.add(rumour, times);
+        self.tell_at.get_or_insert(now + TELL_EVERY / 2);
+    }
+
+    /// Sends a datagram that carries rumours, as many as there is room for.
+    fn answer(&mut self, to: NodeId, kind: Kind, out: &mut Outbox<Effect>) {
+        let suspect = self.roll.get(to).filter(|member| member.state == State::Suspect);
+        let suspect = suspect.map(rumour_of);
+        let mut rumours = self.rumours.pick();
+        // The suspect itself must hear of it.
+        if let Some(suspect) = suspect.filter(|suspect| !rumours.contains(suspect)) {
+            rumours.truncate(datagram::RUMOURS_MAX - 1);
+            rumours.push(suspect);
+        }
+        self.send(to, kind, rumours, out);
+    }
+
+    fn send(&self, to: NodeId, kind: Kind, rumours: Vec<Rumour>, out: &mut Outbox<Effect>) {
+        let datagram = Datagram { life: self.life, kind, rumours };
+        out.push(Effect::Send(to, datagram.encode()));
+    }
+
+    fn about_me(&self, state: State) -> Rumour {
+        Rumour { node: self.me, life: self.life, state }
+    }
+
+    /// Patience grows with the logarithm of the mesh.
     fn suspect_for(&self) -> Duration {
-        config(self.sized_for).suspect_to_down_after
+        let tenfolds = ((self.living + 1) as f64).log10().max(1.0);
+        SUSPECT_FOR + SUSPECT_FOR_TENFOLD.mul_f64(tenfolds)
     }
+}
 
-    fn forward(&mut self, buffer: Buffer, now: Instant, out: &mut Outbox<Effect>) {
-        for (timer, after) in buffer.timers {
-            self.timers.insert((now + after, self.timers_set), timer);
-            self.timers_set += 1;
-        }
-        for effect in buffer.effects {
-            out.push(effect);
-        }
-    }
+fn rumour_of(member: &Member) -> Rumour {
+    Rumour { node: member.node, life: member.life, state: member.state }
+}
 
-    /// SWIM's patience grows with the logarithm of the mesh.
-    fn resize(&mut self) {
-        let members = self.foca.num_members() + 1;
-        if members > self.sized_for * 2 || members * 4 < self.sized_for {
-            self.sized_for = members.max(2);
-            // Only settings that may change while running are different.
-            let _ = self.foca.set_config(config(self.sized_for));
-        }
-    }
+/// The first life of a start.
+fn first_life(incarnation: Incarnation) -> u64 {
+    incarnation.0.saturating_mul(LIVES_PER_START)
 }

@@ -12,9 +12,16 @@
 //! Members that are gone are not forgotten: one of them, at random, is dialled every few seconds,
 //! so that two halves of a split mesh find each other again at a cost that does not grow with it.
 //!
-//! In: who exists and where, what is to be sent, what became of dials. Out: dials and messages.
-//! Always true: a peer is dialled again only after a wait that grows; nobody is banned; what is
-//! parked is bounded for each peer and in all.
+//! A link that nobody needs is closed only when it is old, and not without a word: the other end
+//! may still want it, and one that is lost without a word makes a suspect.
+//!
+//! In: who exists and where (the directory), what is to be sent, what became of dials. Out: dials
+//! and messages. Always true: a peer is dialled again only after a wait that grows; nobody is
+//! banned; what is parked is bounded for each peer and in all; what is kept of a member that is
+//! neither linked nor wanted nor gone is nothing.
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,13 +29,14 @@ use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 
 use super::control;
+use super::directory::{Directory, Entry};
 use super::id::NodeId;
 use super::message::Message;
 use super::outbox::Outbox;
 use super::time::{Duration, Instant, earliest};
 
 /// Up to so many other members the mesh is fully linked.
-const FULL_MAX: usize = 64;
+pub const FULL_MAX: usize = 64;
 
 /// Waits between dials of one peer: the first, and the longest.
 const DIAL_FIRST: Duration = Duration::from_millis(300);
@@ -39,6 +47,10 @@ const GONE_EVERY: Duration = Duration::from_secs(5);
 
 /// How long a wish for a link lasts.
 const WISH_FOR: Duration = Duration::from_secs(60);
+
+/// How old a link is before it is closed because nobody needs it here: longer than a wish of the
+/// other end, that would open it again.
+const LINK_LASTS: Duration = Duration::from_secs(2 * 60);
 
 /// Messages parked for one peer, and peers for which any are: beyond them the oldest are dropped,
 /// and nothing is parked for more peers.
@@ -54,8 +66,10 @@ pub enum Input {
     DialFailed(NodeId),
     /// A member that was gone is not remembered any more.
     Forgotten(NodeId),
-    /// A member is alive and listens there.
+    /// A peer was found, or is remembered, that listens there.
     Known(NodeId, Vec<String>),
+    /// A member is alive, or listens elsewhere: the directory has it.
+    Alive(NodeId),
     /// A link was opened.
     Linked(NodeId),
     /// A member is dead or gone.
@@ -88,8 +102,20 @@ pub enum Effect {
 pub struct Neighbours {
     me: NodeId,
     rng: ChaCha12Rng,
-    peers: BTreeMap<NodeId, Peer>,
+    /// Addresses of peers that the directory has no report of.
+    strangers: BTreeMap<NodeId, Vec<String>>,
+    /// Members that are dead or have left, as far as is known.
+    gone: BTreeSet<NodeId>,
+    /// The members to be linked with, and the turn of the directory for which that holds.
+    fingers: Vec<NodeId>,
+    fingers_at: Option<u64>,
+    circle_changed: bool,
+    /// Who is wished for, and until when.
+    wished: BTreeMap<NodeId, Instant>,
+    tries: BTreeMap<NodeId, Try>,
     links: BTreeSet<NodeId>,
+    /// Since when each link is open.
+    linked_at: BTreeMap<NodeId, Instant>,
     parked: BTreeMap<NodeId, VecDeque<Message>>,
     /// Another peer relays each time.
     turn: usize,
@@ -99,15 +125,6 @@ pub struct Neighbours {
     /// When a member that is gone is dialled next.
     gone_at: Instant,
     deadline: Option<Instant>,
-}
-
-#[derive(Debug, Default)]
-struct Peer {
-    addresses: Vec<String>,
-    wished_until: Option<Instant>,
-    tries: Try,
-    /// It is dead or has left, as far as is known.
-    gone: bool,
 }
 
 /// When something is tried again.
@@ -126,13 +143,20 @@ impl Neighbours {
         remembered: Vec<(NodeId, Vec<String>)>,
         rng: ChaCha12Rng,
     ) -> Self {
-        let gone = |addresses| Peer { addresses, gone: true, ..Peer::default() };
-        let peers = remembered.into_iter().map(|(node, addresses)| (node, gone(addresses)));
+        let mut strangers: BTreeMap<NodeId, Vec<String>> = remembered.into_iter().collect();
+        strangers.remove(&me);
         Self {
             me,
             rng,
-            peers: peers.filter(|(node, _)| *node != me).collect(),
+            gone: strangers.keys().copied().collect(),
+            strangers,
+            fingers: Vec::new(),
+            fingers_at: None,
+            circle_changed: false,
+            wished: BTreeMap::new(),
+            tries: BTreeMap::new(),
             links: BTreeSet::new(),
+            linked_at: BTreeMap::new(),
             parked: BTreeMap::new(),
             turn: 0,
             deadline: (!bootstrap.is_empty()).then_some(Instant::ZERO),
@@ -157,9 +181,32 @@ impl Neighbours {
         &self.links
     }
 
+    /// Those with whom this node keeps in touch, its links and those that it should have; if they
+    /// are others than when it was last asked.
+    pub fn new_circle(&mut self) -> Option<Vec<NodeId>> {
+        std::mem::take(&mut self.circle_changed).then(|| {
+            let missing = self.fingers.iter().filter(|node| !self.links.contains(node));
+            self.links.iter().chain(missing).copied().collect()
+        })
+    }
+
     /// Handles one input.
-    pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
+    pub fn handle(
+        &mut self,
+        input: Input,
+        directory: &Directory,
+        now: Instant,
+        out: &mut Outbox<Effect>,
+    ) {
         match input {
+            Input::Alive(node) => {
+                self.gone.remove(&node);
+                self.strangers.remove(&node);
+                // Most members are nothing to this node, whatever they have to say.
+                if self.fingers_at == Some(directory.turns()) && !self.wants(node, now) {
+                    return;
+                }
+            }
             Input::Deadline => {}
             Input::DialFailed(node) => {
                 self.relay_parked(node, out);
@@ -174,15 +221,19 @@ impl Neighbours {
                 self.wish(node, now);
             }
             Input::Known(node, addresses) if node != self.me => {
-                let peer = self.peers.entry(node).or_default();
-                peer.addresses = addresses;
-                peer.gone = false;
+                self.gone.remove(&node);
+                self.strangers.insert(node, addresses);
+                self.fingers_at = None;
             }
             Input::Known(..) => return,
-            Input::Forgotten(node) => _ = self.peers.remove(&node),
+            Input::Forgotten(node) => {
+                self.gone.remove(&node);
+                self.strangers.remove(&node);
+            }
             Input::Linked(node) => {
-                self.links.insert(node);
-                self.peers.entry(node).or_default().tries = Try::default();
+                self.circle_changed |= self.links.insert(node);
+                self.linked_at.insert(node, now);
+                self.tries.remove(&node);
                 self.bootstrap_try = Try::default();
                 for message in self.parked.remove(&node).into_iter().flatten() {
                     out.push(Effect::Send(node, message));
@@ -190,31 +241,27 @@ impl Neighbours {
             }
             Input::Gone(node) => {
                 self.parked.remove(&node);
-                if let Some(peer) = self.peers.get_mut(&node) {
-                    *peer = Peer {
-                        addresses: std::mem::take(&mut peer.addresses),
-                        gone: true,
-                        ..Peer::default()
-                    };
+                self.tries.remove(&node);
+                self.wished.remove(&node);
+                let known = self.strangers.contains_key(&node) || directory.get(node).is_some();
+                if known && self.gone.insert(node) {
+                    self.fingers_at = None;
                     self.gone_at = self.gone_at.max(self.next_gone(now));
                 }
             }
             Input::Unlinked(node) => {
-                self.links.remove(&node);
+                self.circle_changed |= self.links.remove(&node);
+                self.linked_at.remove(&node);
             }
             Input::Wish(node) => self.wish(node, now),
         }
-        self.dial(now, out);
+        self.dial(directory, now, out);
     }
 
     /// Somebody waits for a link: it is dialled now, unless that has failed before.
     fn wish(&mut self, node: NodeId, now: Instant) {
         if node != self.me {
-            let peer = self.peers.entry(node).or_default();
-            peer.wished_until = Some(now + WISH_FOR);
-            if peer.tries.count == 0 {
-                peer.tries.at = now;
-            }
+            self.wished.insert(node, now + WISH_FOR);
         }
     }
 
@@ -239,7 +286,7 @@ impl Neighbours {
         self.turn = self.turn.wrapping_add(1);
     }
 
-    fn dial(&mut self, now: Instant, out: &mut Outbox<Effect>) {
+    fn dial(&mut self, directory: &Directory, now: Instant, out: &mut Outbox<Effect>) {
         self.deadline = None;
         if self.links.is_empty() && !self.bootstrap.is_empty() {
             if self.bootstrap_try.at <= now {
@@ -250,41 +297,60 @@ impl Neighbours {
             }
             self.deadline = Some(self.bootstrap_try.at);
         }
-        self.dial_gone(now, out);
-        let wanted = self.wanted(now);
-        if self.members() > FULL_MAX {
-            // Both ends want a finger; the end that does not know it leaves it to the other.
-            let surplus = self.links.len().saturating_sub(FULL_MAX);
-            let unwanted = self.links.iter().filter(|link| !wanted.contains(link));
-            unwanted.take(surplus).for_each(|link| out.push(Effect::Hangup(*link)));
+        self.dial_gone(directory, now, out);
+        let wanted = self.wanted(directory, now);
+        if directory.living() > FULL_MAX + 1 {
+            self.hang_up(&wanted, now, out);
         }
         for node in wanted {
-            let Some(peer) = self.peers.get_mut(&node) else { continue };
-            if self.links.contains(&node) || peer.addresses.is_empty() {
+            if self.links.contains(&node) {
                 continue;
             }
-            if peer.tries.at <= now {
-                out.push(Effect::Dial(node, peer.addresses.clone()));
-                peer.tries.again(now, &mut self.rng);
+            let addresses = self.addresses(node, directory);
+            if addresses.is_empty() {
+                continue;
             }
-            self.deadline = earliest([self.deadline, Some(peer.tries.at)]);
+            let tries = self.tries.entry(node).or_default();
+            if tries.at <= now {
+                out.push(Effect::Dial(node, addresses));
+                tries.again(now, &mut self.rng);
+            }
+            self.deadline = earliest([self.deadline, Some(tries.at)]);
         }
     }
 
-    /// One that is gone may be back, and may not know where to find this node.
-    fn dial_gone(&mut self, now: Instant, out: &mut Outbox<Effect>) {
-        let gone = |(node, peer): &(&NodeId, &Peer)| {
-            peer.gone && !peer.addresses.is_empty() && !self.links.contains(*node)
+    /// Both ends want a finger; the end that does not know it leaves it to the other.
+    fn hang_up(&self, wanted: &BTreeSet<NodeId>, now: Instant, out: &mut Outbox<Effect>) {
+        let surplus = self.links.len().saturating_sub(FULL_MAX);
+        let unwanted = self.links.iter().filter(|link| !wanted.contains(link));
+        let old = |link: &&NodeId| {
+            self.linked_at.get(link).is_none_or(|since| now.since(*since) >= LINK_LASTS)
         };
-        let count = self.peers.iter().filter(gone).count();
-        if count == 0 {
+        unwanted.filter(old).take(surplus).for_each(|link| out.push(Effect::Hangup(*link)));
+    }
+
+    /// Where a peer listens, as it says itself and as others do.
+    fn addresses(&self, node: NodeId, directory: &Directory) -> Vec<String> {
+        let told = directory.get(node).map(|entry| entry.report().addresses.as_slice());
+        let mut addresses = told.unwrap_or_default().to_vec();
+        let found = self.strangers.get(&node).into_iter().flatten();
+        let others: Vec<String> = found.filter(|at| !addresses.contains(at)).cloned().collect();
+        addresses.extend(others);
+        addresses
+    }
+
+    /// One that is gone may be back, and may not know where to find this node.
+    fn dial_gone(&mut self, directory: &Directory, now: Instant, out: &mut Outbox<Effect>) {
+        let may = |node: &&NodeId| {
+            !self.links.contains(*node) && !self.addresses(**node, directory).is_empty()
+        };
+        if !self.gone.iter().any(|node| may(&node)) {
             return;
         }
         if self.gone_at <= now {
-            let chosen = self.rng.random_range(0..count);
-            if let Some((node, peer)) = self.peers.iter().filter(gone).nth(chosen) {
-                out.push(Effect::Dial(*node, peer.addresses.clone()));
-            }
+            let there: Vec<NodeId> = self.gone.iter().filter(may).copied().collect();
+            let chosen = there[self.rng.random_range(0..there.len())];
+            out.push(Effect::Dial(chosen, self.addresses(chosen, directory)));
             self.gone_at = self.next_gone(now);
         }
         self.deadline = earliest([self.deadline, Some(self.gone_at)]);
@@ -294,27 +360,47 @@ impl Neighbours {
         now + GONE_EVERY.mul_f64(self.rng.random_range(0.5..1.5))
     }
 
-    /// How many others there are.
-    fn members(&self) -> usize {
-        self.peers.values().filter(|peer| !peer.gone).count()
+    fn wants(&self, node: NodeId, now: Instant) -> bool {
+        self.fingers.contains(&node) || self.wished.get(&node).is_some_and(|until| *until > now)
     }
 
     /// Whom this node should be linked with.
-    fn wanted(&self, now: Instant) -> BTreeSet<NodeId> {
-        let alive = self.peers.iter().filter(|(_, peer)| !peer.gone);
-        let ring: Vec<NodeId> = alive.map(|(node, _)| *node).collect();
-        let wished = self.peers.iter().filter(|(_, peer)| peer.wished_until > Some(now));
-        let mut wanted: BTreeSet<NodeId> = wished.map(|(node, _)| *node).collect();
+    fn wanted(&mut self, directory: &Directory, now: Instant) -> BTreeSet<NodeId> {
+        if self.fingers_at != Some(directory.turns()) {
+            let fingers = self.choose(directory);
+            self.circle_changed |= fingers != self.fingers;
+            self.fingers = fingers;
+            self.fingers_at = Some(directory.turns());
+        }
+        self.wished.retain(|_, until| *until > now);
+        let wanted: BTreeSet<NodeId> = self.wished.keys().chain(&self.fingers).copied().collect();
+        self.tries.retain(|node, tries| tries.at > now || wanted.contains(node));
+        wanted
+    }
+
+    /// Everybody in a small mesh, else the fingers.
+    fn choose(&self, directory: &Directory) -> Vec<NodeId> {
+        let told = directory.alive().map(|report| report.node);
+        let mut ring: Vec<NodeId> = told.filter(|node| *node != self.me).collect();
+        let known = ring.len();
+        let strangers = self.strangers.keys().filter(|node| !self.gone.contains(node));
+        let is_alive = |node| directory.get(node).is_some_and(Entry::is_alive);
+        ring.extend(strangers.filter(|node| !is_alive(**node)));
+        if ring.len() > known {
+            ring.sort_unstable();
+        }
         if ring.len() <= FULL_MAX {
-            wanted.extend(ring);
-            return wanted;
+            return ring;
         }
         let start = ring.partition_point(|node| *node < self.me);
-        let fingers = std::iter::successors(Some(1), |step| Some(step * 2))
+        let steps = std::iter::successors(Some(1), |step| Some(step * 2));
+        let mut fingers: Vec<NodeId> = steps
             .take_while(|step| *step <= ring.len())
-            .map(|step| ring[(start + step - 1) % ring.len()]);
-        wanted.extend(fingers);
-        wanted
+            .map(|step| ring[(start + step - 1) % ring.len()])
+            .collect();
+        fingers.sort_unstable();
+        fingers.dedup();
+        fingers
     }
 }
 
@@ -324,154 +410,5 @@ impl Try {
         let wait = DIAL_FIRST.saturating_mul(1 << self.count.min(10)).min(DIAL_LONGEST);
         self.at = now + wait.mul_f64(rng.random_range(0.75..1.25));
         self.count = self.count.saturating_add(1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use rand::SeedableRng as _;
-
-    use super::*;
-
-    const T0: Instant = Instant::from_nanos(1_000);
-
-    fn id(number: u16) -> NodeId {
-        let mut bytes = [0; 32];
-        bytes[..2].copy_from_slice(&number.to_be_bytes());
-        NodeId(bytes)
-    }
-
-    fn neighbours(me: u16, bootstrap: &[&str]) -> Neighbours {
-        let bootstrap = bootstrap.iter().map(|address| (*address).to_owned()).collect();
-        Neighbours::new(id(me), bootstrap, Vec::new(), ChaCha12Rng::seed_from_u64(1))
-    }
-
-    fn handle(neighbours: &mut Neighbours, input: Input, now: Instant) -> Vec<Effect> {
-        let mut out = Outbox::new();
-        neighbours.handle(input, now, &mut out);
-        out.drain().collect()
-    }
-
-    #[test]
-    fn a_known_member_is_dialled_and_again_only_after_growing_waits() {
-        let mut neighbours = neighbours(0, &[]);
-        let known = Input::Known(id(1), vec!["a".into()]);
-        assert_eq!(handle(&mut neighbours, known.clone(), T0).len(), 1);
-        assert!(handle(&mut neighbours, known, T0).is_empty());
-        let mut waits = Vec::new();
-        let mut now = T0;
-        for _ in 0..12 {
-            let next = neighbours.deadline().unwrap();
-            waits.push(next - now);
-            now = next;
-            assert_eq!(handle(&mut neighbours, Input::Deadline, now).len(), 1);
-        }
-        assert!(waits[0] < Duration::from_millis(400) && waits[11] <= Duration::from_secs(38));
-        handle(&mut neighbours, Input::Linked(id(1)), now);
-        assert_eq!(neighbours.deadline(), None);
-    }
-
-    #[test]
-    fn the_users_addresses_are_tried_while_there_is_no_link() {
-        let mut neighbours = neighbours(0, &["x"]);
-        let dial = [Effect::DialAddress("x".into())];
-        assert_eq!(handle(&mut neighbours, Input::Deadline, T0), dial);
-        handle(&mut neighbours, Input::Linked(id(1)), T0);
-        assert_eq!(neighbours.deadline(), None);
-        assert_eq!(handle(&mut neighbours, Input::Unlinked(id(1)), T0), dial);
-    }
-
-    #[test]
-    fn one_of_those_that_are_gone_is_dialled_every_few_seconds_until_it_is_back() {
-        let mut neighbours = neighbours(0, &[]);
-        for other in 1..40 {
-            let known = Input::Known(id(other), vec![format!("a{other}")]);
-            handle(&mut neighbours, known, T0);
-            handle(&mut neighbours, Input::Linked(id(other)), T0);
-            handle(&mut neighbours, Input::Unlinked(id(other)), T0);
-            handle(&mut neighbours, Input::Gone(id(other)), T0);
-        }
-        let mut now = T0;
-        let mut dialled = BTreeSet::new();
-        for _ in 0..400 {
-            let next = neighbours.deadline().unwrap();
-            assert!(next > now && next - now <= GONE_EVERY.mul_f64(1.5));
-            now = next;
-            let effects = handle(&mut neighbours, Input::Deadline, now);
-            let [Effect::Dial(node, addresses)] = &effects[..] else { panic!("{effects:?}") };
-            assert_eq!(addresses.len(), 1);
-            dialled.insert(*node);
-        }
-        assert_eq!(dialled.len(), 39);
-        for other in 1..39 {
-            handle(&mut neighbours, Input::Forgotten(id(other)), now);
-        }
-        handle(&mut neighbours, Input::Linked(id(39)), now);
-        assert_eq!(neighbours.deadline(), None);
-    }
-
-    #[test]
-    fn members_of_before_are_dialled_although_there_are_links() {
-        let remembered = vec![(id(1), vec!["a".into()]), (id(0), vec!["me".into()])];
-        let mut neighbours =
-            Neighbours::new(id(0), Vec::new(), remembered, ChaCha12Rng::seed_from_u64(1));
-        handle(&mut neighbours, Input::Linked(id(2)), T0);
-        let at = T0 + GONE_EVERY.mul_f64(1.5);
-        let dial = [Effect::Dial(id(1), vec!["a".into()])];
-        assert_eq!(handle(&mut neighbours, Input::Deadline, at), dial);
-    }
-
-    #[test]
-    fn a_wish_for_one_that_is_gone_dials_it_at_once() {
-        let mut neighbours = neighbours(0, &[]);
-        handle(&mut neighbours, Input::Known(id(1), vec!["a".into()]), T0);
-        handle(&mut neighbours, Input::Gone(id(1)), T0);
-        let dial = [Effect::Dial(id(1), vec!["a".into()])];
-        assert_eq!(handle(&mut neighbours, Input::Wish(id(1)), T0), dial);
-    }
-
-    #[test]
-    fn a_large_mesh_is_connected_by_few_links() {
-        const SIZE: u16 = 500;
-        let mut reached = BTreeSet::from([id(0)]);
-        let mut queue = vec![0];
-        while let Some(me) = queue.pop() {
-            let mut neighbours = neighbours(me, &[]);
-            for other in (0..SIZE).filter(|other| *other != me) {
-                neighbours.peers.entry(id(other)).or_default().addresses = vec!["a".into()];
-            }
-            let wanted = neighbours.wanted(T0);
-            assert!(wanted.len() <= 9, "{}", wanted.len());
-            for other in (0..SIZE).filter(|other| wanted.contains(&id(*other))) {
-                if reached.insert(id(other)) {
-                    queue.push(other);
-                }
-            }
-        }
-        assert_eq!(reached.len(), usize::from(SIZE));
-    }
-
-    #[test]
-    fn a_message_waits_for_the_link_and_travels_around_if_there_is_none() {
-        let ask = || control::Message::Full {
-            task: crate::core::task::TaskId {
-                job: crate::core::id::JobId::from_bits(1),
-                attempt: crate::core::id::Attempt(1),
-            },
-        };
-        let mut neighbours = neighbours(0, &[]);
-        handle(&mut neighbours, Input::Known(id(1), vec!["a".into()]), T0);
-        let send = || Input::Send(id(1), Message::Control(ask()));
-        assert!(handle(&mut neighbours, send(), T0).is_empty());
-        let sent = handle(&mut neighbours, Input::Linked(id(1)), T0);
-        assert_eq!(sent, [Effect::Send(id(1), Message::Control(ask()))]);
-        handle(&mut neighbours, Input::Linked(id(2)), T0);
-        handle(&mut neighbours, Input::Unlinked(id(1)), T0);
-        for _ in 0..3 * PARKED_MAX {
-            handle(&mut neighbours, send(), T0);
-        }
-        let relayed = handle(&mut neighbours, Input::DialFailed(id(1)), T0);
-        assert_eq!(relayed.len(), PARKED_MAX);
-        assert_eq!(relayed[0], Effect::Relay(id(2), id(1), ask()));
     }
 }

@@ -4,6 +4,7 @@
 //! effect of each machine, each calling one function. What a machine causes in another is handled
 //! before [`Node::handle`] returns; what must happen outside comes back as [`Effect`]s, in order.
 
+mod census;
 mod config;
 mod route;
 #[cfg(test)]
@@ -12,6 +13,7 @@ mod tests;
 use rand::SeedableRng as _;
 use rand::rngs::ChaCha12Rng;
 
+pub use self::census::Census;
 pub use self::config::Config;
 use super::controller::{self, Controller};
 use super::directory::Directory;

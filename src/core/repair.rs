@@ -1,9 +1,13 @@
 //! Decides what to exchange so that two directories become equal (anti-entropy).
 //!
 //! Gossip is never the only way by which a state arrives. Every few seconds a node compares the
-//! digest of its directory with a random linked peer; only when they differ the peers exchange the
-//! ages of what they hold, and then the reports that the other lacks. A node that joins sends its
-//! (nearly empty) summary to the first peers that it links, and so pulls the whole directory once.
+//! digest of its directory with a random linked peer. When they differ, it sends the digests of
+//! [`PARTS`] parts of the order of ids, and the peer does the same within each part that differs,
+//! until a part is short enough to exchange the ages of what lies there, and then the reports that
+//! the other lacks. So one report that is missing costs the logarithm of the mesh, not all of it.
+//!
+//! A node that joins sends its (nearly empty) summary to the first peers that it links, and so
+//! pulls the whole directory once.
 //!
 //! In: links, messages, the directory. Out: messages, reports learnt, and that the first pull is
 //! complete. Always true: one message causes a bounded number of bounded answers, and equal
@@ -12,14 +16,14 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 use serde::{Deserialize, Serialize};
 
-use super::directory::Directory;
-use super::id::{Incarnation, NodeId, Version};
+use super::directory::{Age, Directory, Entry};
+use super::id::NodeId;
 use super::outbox::Outbox;
 use super::report::Report;
 use super::signed::Signed;
@@ -27,6 +31,9 @@ use super::time::{Duration, Instant};
 
 /// Reports in one [`Message::Reports`], and entries in one [`Message::Summary`] page.
 pub const PAGE: usize = 64;
+
+/// Parts in one [`Message::Parts`].
+pub const PARTS: usize = 16;
 
 /// Bytes of reports in one [`Message::Reports`], unless a single one is larger.
 const REPORTS_BYTES_MAX: usize = 256 * 1024;
@@ -37,7 +44,7 @@ const PULLS_MAX: usize = 3;
 /// How often digests are compared, on average.
 const COMPARE_EVERY: Duration = Duration::from_secs(5);
 
-/// A directory in sixteen bytes: equal digests mean equal directories.
+/// A directory, or a part of one, in twelve bytes: equal digests mean equal directories.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Digest {
     /// How many reports.
@@ -49,8 +56,17 @@ pub struct Digest {
 /// What travels between two repairs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// This is my directory's digest; if yours differs, send a summary.
+    /// This is my directory's digest; if yours differs, say more.
     Digest(Digest),
+    /// These are the digests of what I have after one node id, part by part; where yours differs,
+    /// say more.
+    Parts {
+        /// The first part begins after this node; at the first if `None`.
+        after: Option<NodeId>,
+        /// The node with which each part ends (the last node if `None`), and its digest; by id, at
+        /// most [`PARTS`].
+        parts: Vec<(Option<NodeId>, Digest)>,
+    },
     /// These reports are newer than yours, or you wanted them.
     Reports {
         /// The reports, at most [`PAGE`].
@@ -65,7 +81,7 @@ pub enum Message {
         /// The page ends with this node; with the last if `None`, and then the summary is complete.
         upto: Option<NodeId>,
         /// What lies between, by id, at most [`PAGE`].
-        ages: Vec<(NodeId, Incarnation, Version)>,
+        ages: Vec<Age>,
     },
     /// Send me the reports of these, at most [`PAGE`].
     Want(Vec<NodeId>),
@@ -111,6 +127,11 @@ impl Repair {
     /// A node that has just started.
     pub fn new(rng: ChaCha12Rng) -> Self {
         Self { rng, links: BTreeSet::new(), compare_at: None, pulls: 0, pulled: false }
+    }
+
+    /// The directory is whole already.
+    pub fn adopt(&mut self) {
+        self.pulled = true;
     }
 
     /// When it next wants [`Input::Deadline`].
@@ -180,10 +201,19 @@ impl Repair {
         out: &mut Outbox<Effect>,
     ) {
         match message {
-            Message::Digest(digest) if digest != directory.digest() => {
-                summarize(from, directory, out);
+            Message::Digest(digest) if digest == directory.digest() => {}
+            Message::Digest(_) if self.pulled => describe(from, None, None, directory, out),
+            Message::Digest(_) => summarize(from, directory, out),
+            Message::Parts { after, parts } if parts.len() <= PARTS => {
+                let mut after = after;
+                for (upto, digest) in parts {
+                    if digest != directory.digest_between(after, upto) {
+                        describe(from, after, upto, directory, out);
+                    }
+                    after = upto;
+                }
             }
-            Message::Digest(_) => {}
+            Message::Parts { .. } => {}
             Message::Reports { reports, last } => {
                 for report in reports.into_iter().take(PAGE) {
                     out.push(Effect::Learnt(report));
@@ -224,40 +254,58 @@ fn summarize(to: NodeId, directory: &Directory, out: &mut Outbox<Effect>) {
     }
 }
 
+/// Says more of a part of the directory: its ages if they are few, else digests of smaller parts.
+fn describe(
+    to: NodeId,
+    after: Option<NodeId>,
+    upto: Option<NodeId>,
+    directory: &Directory,
+    out: &mut Outbox<Effect>,
+) {
+    let here: Vec<&Entry> = directory.between(after, upto).collect();
+    if here.len() <= PAGE {
+        let ages = here.into_iter().map(Entry::age).collect();
+        out.push(Effect::Send(to, Message::Summary { after, upto, ages }));
+        return;
+    }
+    let chunks = here.chunks(here.len().div_ceil(PARTS));
+    let mut parts: Vec<(Option<NodeId>, Digest)> = chunks
+        .map(|chunk| {
+            let mut digest = Digest::default();
+            chunk.iter().for_each(|entry| digest.add(entry));
+            (chunk.last().map(|entry| entry.report().node), digest)
+        })
+        .collect();
+    // What the peer has behind this node's last belongs to the last part.
+    if let Some((end, _)) = parts.last_mut() {
+        *end = upto;
+    }
+    out.push(Effect::Send(to, Message::Parts { after, parts }));
+}
+
 /// Answers one page of a summary: what is newer here is sent, what is newer there is wanted.
 fn compare(
     from: NodeId,
     after: Option<NodeId>,
     upto: Option<NodeId>,
-    theirs: &[(NodeId, Incarnation, Version)],
+    theirs: &[Age],
     directory: &Directory,
     out: &mut Outbox<Effect>,
 ) {
-    let age_of = |node: NodeId| {
-        let at = theirs.iter().find(|(id, ..)| *id == node);
-        at.map(|(_, incarnation, version)| (*incarnation, *version))
-    };
-    let here: Vec<NodeId> = directory
-        .ages(after, usize::MAX)
-        .into_iter()
-        .map(|(node, ..)| node)
-        .take_while(|node| upto.is_none_or(|upto| *node <= upto))
-        .collect();
-    let newer = here
-        .iter()
-        .filter_map(|node| directory.get(*node))
-        .filter(|entry| age_of(entry.report().node).is_none_or(|age| age < entry.report().age()))
+    let ages: BTreeMap<NodeId, _> = theirs.iter().map(|(node, i, v)| (*node, (*i, *v))).collect();
+    let newer = directory
+        .between(after, upto)
+        .filter(|entry| {
+            let age = ages.get(&entry.report().node);
+            age.is_none_or(|age| *age < entry.report().age())
+        })
         .map(|entry| entry.signed().clone())
         .collect();
     send_reports(from, newer, upto.is_none(), out);
-    let wanted: Vec<NodeId> = theirs
-        .iter()
-        .filter(|(node, incarnation, version)| {
-            let known = directory.get(*node).map(|entry| entry.report().age());
-            known.is_none_or(|age| age < (*incarnation, *version))
-        })
-        .map(|(node, ..)| *node)
-        .collect();
+    let is_news = |(node, age): &(&NodeId, &_)| {
+        directory.get(**node).is_none_or(|entry| entry.report().age() < **age)
+    };
+    let wanted: Vec<NodeId> = ages.iter().filter(is_news).map(|(node, _)| *node).collect();
     if !wanted.is_empty() {
         out.push(Effect::Send(from, Message::Want(wanted)));
     }

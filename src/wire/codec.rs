@@ -90,6 +90,13 @@ mod tests {
             ("claim", elect(election::Message::Claim(claim))),
             ("granted", control(control::Message::Granted(key().sign(grant())))),
             ("infeasible", control(control::Message::Infeasible { task, best: Best::default() })),
+            (
+                "parts",
+                Message::Repair(repair::Message::Parts {
+                    after: Some(node(1)),
+                    parts: vec![(Some(node(2)), repair::Digest { count: 3, hash: 4 })],
+                }),
+            ),
             ("ping", elect(election::Message::Ping { seq: 1, follows: Some(reign) })),
             (
                 "present",

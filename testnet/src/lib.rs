@@ -6,7 +6,9 @@
 //! only promised.
 
 pub mod command;
+pub mod scale;
 pub mod sim;
+pub mod stopwatch;
 
 #[cfg(feature = "live")]
 pub mod live;

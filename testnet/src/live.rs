@@ -9,8 +9,9 @@ pub mod lan;
 pub mod leftovers;
 pub mod load;
 pub mod mesh;
-pub mod stopwatch;
 pub mod talk;
 pub mod task;
 pub mod up;
 pub mod witness;
+
+pub use crate::stopwatch;

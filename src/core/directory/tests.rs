@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::core::report::TEXT_MAX;
 use crate::core::report::testing::{gpu, report};
 use crate::core::signed::Key;
 

@@ -47,8 +47,17 @@ impl Default for Config {
 /// What the election is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
-    /// Who could reign, the best placed first; this node included if it could.
-    Candidates(Vec<NodeId>),
+    /// How many that could reign are placed before this node, the controller before left out: the
+    /// answer to [`Effect::CountAhead`].
+    Ahead(usize),
+    /// The first of those that could reign, the best placed first, and behind them this node if it
+    /// could and is not among them.
+    Candidates {
+        /// Who.
+        first: Vec<NodeId>,
+        /// Whether these are all.
+        complete: bool,
+    },
     /// Compare reigns with this peer: a claim may never have arrived.
     Compare(NodeId),
     /// The deadline has come.
@@ -80,6 +89,9 @@ pub enum Effect {
     Broadcast(Signed<Claim>),
     /// Open a link to this node, if there is none.
     Connect(NodeId),
+    /// How many are placed before this node? [`Input::Ahead`] answers. Asked only when it matters,
+    /// for in a large mesh somebody has to count.
+    CountAhead,
     /// Another reign is followed from now on.
     Followed(Reign),
     /// Send this.
@@ -103,6 +115,8 @@ pub struct Election {
     /// The claim that will be made when its term is stored.
     pending: Option<(Term, Why)>,
     candidates: Vec<NodeId>,
+    /// Whether there are no others.
+    complete: bool,
     links: BTreeSet<NodeId>,
     /// Until when this node only listens.
     listen_until: Option<Instant>,
@@ -137,6 +151,7 @@ impl Election {
             term,
             pending: None,
             candidates: Vec::new(),
+            complete: true,
             links: BTreeSet::new(),
             listen_until,
             claim_at: None,
@@ -184,7 +199,15 @@ impl Election {
     /// Handles one input.
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
         match input {
-            Input::Candidates(candidates) => self.candidates = candidates,
+            Input::Ahead(count) => {
+                if self.is_vacant() && self.claim_at.is_none() {
+                    self.claim_at = Some(now + self.claim_delay(count));
+                }
+            }
+            Input::Candidates { first, complete } => {
+                self.candidates = first;
+                self.complete = complete;
+            }
             Input::Compare(peer) => {
                 // Whichever of the two follows the lower reign is taught by the other.
                 let ping = Message::Ping { seq: self.watch.seq, follows: self.reign() };
@@ -392,8 +415,13 @@ impl Election {
         }
         match self.claim_at {
             None => {
-                self.claim_at = Some(now + self.claim_delay());
-                if self.claim_delay() > Duration::ZERO {
+                let Some(ahead) = self.ahead() else {
+                    out.push(Effect::CountAhead);
+                    return;
+                };
+                let delay = self.claim_delay(ahead);
+                self.claim_at = Some(now + delay);
+                if delay > Duration::ZERO {
                     return;
                 }
             }
@@ -404,7 +432,7 @@ impl Election {
         let term = self.term.next();
         let why = match &self.lost {
             Some(why) => why.clone(),
-            None if self.candidates.len() == 1 => Why::Alone,
+            None if self.complete && self.candidates.len() == 1 => Why::Alone,
             None => Why::NoController,
         };
         self.term = term;
@@ -412,16 +440,19 @@ impl Election {
         out.push(Effect::StoreTerm(term));
     }
 
-    /// How long to leave the claim to those who are better placed.
-    fn claim_delay(&self) -> Duration {
+    /// How many are placed before this node, the controller before left out. `None`: there are more
+    /// than are known here.
+    fn ahead(&self) -> Option<usize> {
         let before = self.followed.as_ref().map(Signed::signer);
-        let rank = self
-            .candidates
-            .iter()
-            .filter(|node| Some(**node) != before)
-            .position(|node| *node == self.me)
-            .unwrap_or(self.candidates.len());
-        let delay = self.config.rank_delay * u32::try_from(rank).unwrap_or(u32::MAX);
+        let mut others = self.candidates.iter().filter(|node| Some(**node) != before);
+        let place = others.position(|node| *node == self.me);
+        let last = self.candidates.last() == Some(&self.me);
+        if last && !self.complete { None } else { Some(place.unwrap_or(self.candidates.len())) }
+    }
+
+    /// How long to leave the claim to those who are better placed.
+    fn claim_delay(&self, ahead: usize) -> Duration {
+        let delay = self.config.rank_delay * u32::try_from(ahead).unwrap_or(u32::MAX);
         let alone = matches!(self.lost, Some(Why::Unreachable { standbys: 1, .. }));
         if alone { delay + self.config.single_delay } else { delay }
     }

@@ -9,6 +9,10 @@ fn key(number: u8) -> Key {
     Key::from_seed(&[number; 32])
 }
 
+fn candidates(first: Vec<NodeId>) -> Input {
+    Input::Candidates { first, complete: true }
+}
+
 /// Elections that see each other, with messages that take one millisecond.
 struct Mesh {
     nodes: Vec<Option<Election>>,
@@ -49,7 +53,7 @@ impl Mesh {
         let ids: Vec<NodeId> =
             self.alive().iter().map(|n| self.nodes[*n].as_ref().unwrap().me()).collect();
         for n in self.alive() {
-            self.input(n, Input::Candidates(ids.clone()));
+            self.input(n, candidates(ids.clone()));
             for other in &ids {
                 if *other != ids[self.alive().iter().position(|a| *a == n).unwrap()] {
                     self.input(n, Input::Linked(*other));
@@ -96,7 +100,7 @@ impl Mesh {
                         self.queue.push((soon, at, Input::DialFailed(to)));
                     }
                 }
-                Effect::Followed(_) => {}
+                Effect::CountAhead | Effect::Followed(_) => {}
             }
         }
     }
@@ -196,7 +200,7 @@ fn ten_controllers_in_a_row_are_replaced() {
         mesh.kill(killed);
         let left: Vec<NodeId> = mesh.alive().into_iter().map(Mesh::id).collect();
         for n in mesh.alive() {
-            mesh.input(n, Input::Candidates(left.clone()));
+            mesh.input(n, candidates(left.clone()));
         }
         mesh.run(Duration::from_secs(1));
         assert_eq!(mesh.controller(), Some(killed + 1));
@@ -234,7 +238,7 @@ fn halves_of_a_split_mesh_each_have_a_controller_and_agree_when_healed() {
     for (side, others) in [(vec![0, 1], vec![2, 3, 4]), (vec![2, 3, 4], vec![0, 1])] {
         let ids: Vec<NodeId> = side.iter().map(|n| Mesh::id(*n)).collect();
         for n in side {
-            mesh.input(n, Input::Candidates(ids.clone()));
+            mesh.input(n, candidates(ids.clone()));
             for other in &others {
                 mesh.input(n, Input::Down(Mesh::id(*other)));
             }
@@ -284,7 +288,7 @@ fn a_controller_that_answers_but_does_not_reign_is_replaced() {
     // It could not reign again: it is not among those who could.
     let ids: Vec<NodeId> = (1..4).map(Mesh::id).collect();
     for n in 0..4 {
-        mesh.input(n, Input::Candidates(ids.clone()));
+        mesh.input(n, candidates(ids.clone()));
     }
     mesh.run(Duration::from_secs(10));
     assert_eq!(mesh.controller(), Some(1));
@@ -320,7 +324,7 @@ fn a_term_is_on_disk_before_it_is_claimed() {
     let config = Config { listen: Duration::ZERO, ..Config::default() };
     let mut election = Election::new(key(0), Term(4), config, Instant::ZERO);
     let mut out = Outbox::new();
-    election.handle(Input::Candidates(vec![key(0).id()]), Instant::ZERO, &mut out);
+    election.handle(candidates(vec![key(0).id()]), Instant::ZERO, &mut out);
     election.handle(Input::Deadline, Instant::ZERO, &mut out);
     assert_eq!(out.drain().collect::<Vec<_>>(), [Effect::StoreTerm(Term(5))]);
     assert_eq!(election.reign(), None);
@@ -334,7 +338,7 @@ fn a_claim_heard_while_the_disk_is_busy_wins() {
     let config = Config { listen: Duration::ZERO, ..Config::default() };
     let mut election = Election::new(key(0), Term(0), config, Instant::ZERO);
     let mut out = Outbox::new();
-    election.handle(Input::Candidates(vec![key(0).id()]), Instant::ZERO, &mut out);
+    election.handle(candidates(vec![key(0).id()]), Instant::ZERO, &mut out);
     election.handle(Input::Deadline, Instant::ZERO, &mut out);
     let other = key(7).sign(Claim { term: Term(1), why: Why::Alone });
     election.handle(Input::Heard(other), Instant::ZERO, &mut out);

@@ -11,7 +11,6 @@ struct Mesh {
     cut: Vec<NodeId>,
     now: Instant,
     seen: Vec<(NodeId, Effect)>,
-    outbid: BTreeMap<NodeId, u64>,
 }
 
 impl Mesh {
@@ -21,13 +20,7 @@ impl Mesh {
             Membership::new(node(n), Incarnation(1), rng)
         };
         let members = (0..size).map(member).collect();
-        let mut mesh = Self {
-            members,
-            cut: Vec::new(),
-            now: Instant::ZERO,
-            seen: Vec::new(),
-            outbid: BTreeMap::new(),
-        };
+        let mut mesh = Self { members, cut: Vec::new(), now: Instant::ZERO, seen: Vec::new() };
         for other in 1..size {
             mesh.input(node(other), Input::Met(node(0)));
         }
@@ -48,12 +41,6 @@ impl Mesh {
             member.handle(input, self.now, &mut out);
             for effect in out.drain() {
                 match effect {
-                    Effect::Outbid => {
-                        // As the node does: the number of its start is raised.
-                        let raised = self.outbid.entry(at).or_insert(1);
-                        *raised += 1;
-                        queue.push((at, Input::Incarnation(Incarnation(*raised))));
-                    }
                     Effect::Send(to, bytes) => queue.push((to, Input::Datagram(at, bytes))),
                     other => self.seen.push((at, other)),
                 }
@@ -120,9 +107,9 @@ fn who_hears_a_suspect_speak_refutes_for_it() {
         let member = &mut mesh.members[0];
         let mut out = Outbox::new();
         member.handle(Input::LinkLost(node(4)), mesh.now, &mut out);
-        assert_eq!(member.find(node(4)).unwrap().state(), State::Suspect);
+        assert_eq!(member.roll.get(node(4)).unwrap().state, State::Suspect);
         member.handle(heard, mesh.now, &mut out);
-        let state = member.find(node(4)).unwrap().state();
+        let state = member.roll.get(node(4)).unwrap().state;
         assert_eq!((state, member.suspects.len()), (State::Alive, 0));
     }
 }
@@ -136,7 +123,9 @@ fn two_that_have_declared_each_other_dead_do_not_talk_without_end() {
         let member = &mut mesh.members[at];
         member.handle(Input::LinkLost(node(1 - at as u8)), now, &mut Outbox::new());
         let later = now + Duration::from_secs(20);
-        member.handle(Input::Deadline, later, &mut Outbox::new());
+        while let Some(at) = member.deadline().filter(|at| *at <= later) {
+            member.handle(Input::Deadline, at, &mut Outbox::new());
+        }
         assert_eq!(member.alive().count(), 0);
     }
     mesh.now = mesh.now + Duration::from_secs(20);
@@ -225,4 +214,56 @@ fn a_node_of_which_a_later_start_is_known_comes_back_although_nobody_tells_its_n
         mesh.run(Duration::from_secs(2));
     }
     assert!(mesh.knows(0, 2) && mesh.knows(1, 2));
+}
+
+#[test]
+fn a_link_that_is_closed_on_purpose_makes_no_suspect() {
+    let mut mesh = Mesh::new(3);
+    mesh.input(node(0), Input::Parting(node(1)));
+    for (at, other) in [(0, 1), (1, 0)] {
+        mesh.input(node(at), Input::LinkLost(node(other)));
+        assert_eq!(mesh.members[usize::from(at)].suspects.len(), 0);
+    }
+    mesh.input(node(0), Input::LinkLost(node(1)));
+    assert_eq!(mesh.members[0].suspects.len(), 1);
+}
+
+#[test]
+fn one_that_slept_condemns_nobody_for_what_it_did_not_hear() {
+    let mut mesh = Mesh::new(4);
+    mesh.seen.clear();
+    mesh.input(node(0), Input::LinkLost(node(1)));
+    mesh.cut.push(node(0));
+    mesh.run(Duration::from_secs(60));
+    mesh.cut.clear();
+    mesh.run(Duration::from_secs(20));
+    let condemned =
+        |(at, effect): &(NodeId, Effect)| *at == node(0) && matches!(effect, Effect::Down(_));
+    assert!(!mesh.seen.iter().any(condemned));
+    assert!((1..4).all(|other| mesh.knows(0, other) && mesh.knows(other, 0)));
+}
+
+#[test]
+fn circles_of_a_few_are_enough_for_all_to_learn_of_a_death() {
+    const SIZE: u8 = 60;
+    let mut mesh = Mesh::new(SIZE);
+    let mut ring: Vec<NodeId> = (0..SIZE).map(node).collect();
+    ring.sort_unstable();
+    let size = ring.len();
+    for (at, me) in ring.iter().enumerate() {
+        ring.iter().for_each(|other| mesh.input(*me, Input::Repaired(*other, Incarnation(1))));
+        let steps = [1, 2, 4, 8, 16, 32].into_iter();
+        let circle = steps.flat_map(|step| [at + step, at + size - step]);
+        let circle = circle.map(|at| ring[at % size]).collect();
+        mesh.input(*me, Input::Circle(circle));
+    }
+    mesh.seen.clear();
+    mesh.cut.push(node(30));
+    mesh.run(Duration::from_secs(10));
+    let died: Vec<NodeId> = mesh.seen.iter().filter_map(|(_, effect)| down(effect)).collect();
+    assert_eq!(died, vec![node(30); usize::from(SIZE) - 1]);
+}
+
+fn down(effect: &Effect) -> Option<NodeId> {
+    if let Effect::Down(node) = effect { Some(*node) } else { None }
 }

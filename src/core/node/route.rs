@@ -5,12 +5,12 @@ use serde_bytes::ByteBuf;
 use super::{Effect, Node, SignedReport, Turn};
 use crate::core::control::{self, Relayed};
 use crate::core::controller::Fleet;
-use crate::core::directory::Inserted;
+use crate::core::directory::{Inserted, RANKED_MAX};
 use crate::core::election;
 use crate::core::id::{NodeId, Reign};
 use crate::core::message::{Gossip, Message};
 use crate::core::outbox::Outbox;
-use crate::core::report::{NodeState, Report};
+use crate::core::report::NodeState;
 use crate::core::signed::Signed;
 use crate::core::time::{Instant, WallTime};
 use crate::core::{controller, job, ledger, membership, neighbours, repair, reporting};
@@ -22,12 +22,6 @@ impl Node {
         for effect in effects.drain() {
             match effect {
                 membership::Effect::Down(node) => self.on_down(node, turn),
-                membership::Effect::Outbid => {
-                    let (incarnation, version) = self.report().age();
-                    let seen = reporting::Input::NewerSeen(incarnation, version);
-                    self.tell_reporting(seen, turn);
-                    self.raise_incarnation(turn);
-                }
                 membership::Effect::Send(to, bytes) => {
                     self.send(to, Message::Swim(ByteBuf::from(bytes)), turn);
                 }
@@ -56,10 +50,9 @@ impl Node {
     fn on_node_changed(&mut self, node: NodeId, turn: &mut Turn<'_>) {
         turn.out.push(Effect::MeshChanged);
         let Some(entry) = self.directory.get(node).filter(|entry| entry.is_alive()) else { return };
-        let addresses = entry.report().addresses.clone();
         let leaving = entry.report().state == NodeState::Leaving;
         if node != self.me {
-            self.tell_neighbours(neighbours::Input::Known(node, addresses), turn);
+            self.tell_neighbours(neighbours::Input::Alive(node), turn);
         }
         self.rank(turn.now, turn.at, turn.out);
         if leaving {
@@ -148,6 +141,7 @@ impl Node {
                 election::Effect::Connect(node) => {
                     self.tell_neighbours(neighbours::Input::Wish(node), turn);
                 }
+                election::Effect::CountAhead => self.count_ahead(turn),
                 election::Effect::Followed(reign) => self.on_followed(reign, turn),
                 election::Effect::Send(to, message) => {
                     self.send(to, Message::Election(message), turn);
@@ -166,7 +160,9 @@ impl Node {
             self.tell_controller(controller::Input::Reigns { term: reign.term, members }, turn);
         } else {
             self.tell_controller(controller::Input::Deposed, turn);
-            self.tell_neighbours(neighbours::Input::Wish(reign.controller), turn);
+            if self.is_small() {
+                self.tell_neighbours(neighbours::Input::Wish(reign.controller), turn);
+            }
         }
         self.tell_jobs(job::Input::Controller(Some(reign)), turn);
     }
@@ -182,34 +178,54 @@ impl Node {
 
     /// Tells the election who could reign, if that has changed.
     pub(super) fn rank(&mut self, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
-        let mut able: Vec<&Report> =
-            self.directory.alive().filter(|report| report.state != NodeState::Leaving).collect();
-        able.sort_by_key(|report| {
-            (std::cmp::Reverse(report.priority), report.seniority, report.node)
-        });
-        let candidates: Vec<NodeId> = able.into_iter().map(|report| report.node).collect();
-        if candidates != self.candidates {
-            self.candidates.clone_from(&candidates);
-            let mut turn = Turn { now, at, out, presenting: false };
-            self.tell_election(election::Input::Candidates(candidates), &mut turn);
+        let able = self.report().state != NodeState::Leaving;
+        let is_first = self.directory.ranked().any(|node| node == self.me);
+        let behind = (able && !is_first).then_some(self.me);
+        if self.directory.ranked().chain(behind).eq(self.candidates.iter().copied()) {
+            return;
         }
+        let first: Vec<NodeId> = self.directory.ranked().chain(behind).collect();
+        self.candidates.clone_from(&first);
+        let complete = first.len() < RANKED_MAX;
+        let mut turn = Turn { now, at, out, presenting: false };
+        self.tell_election(election::Input::Candidates { first, complete }, &mut turn);
+    }
+
+    /// Only whoever may soon have to reign wants to know, for all have to be looked at.
+    fn count_ahead(&mut self, turn: &mut Turn<'_>) {
+        let before = self.election.reign().map(|reign| reign.controller);
+        let ahead = self.directory.ahead_of(self.me, before);
+        let ahead = ahead.unwrap_or_else(|| self.directory.living());
+        self.tell_election(election::Input::Ahead(ahead), turn);
     }
 
     pub(super) fn tell_neighbours(&mut self, input: neighbours::Input, turn: &mut Turn<'_>) {
         let mut effects = Outbox::new();
-        self.neighbours.handle(input, turn.now, &mut effects);
+        self.neighbours.handle(input, &self.directory, turn.now, &mut effects);
+        if let Some(circle) = self.neighbours.new_circle() {
+            self.tell_membership(membership::Input::Circle(circle), turn);
+        }
         for effect in effects.drain() {
-            turn.out.push(match effect {
+            let effect = match effect {
                 neighbours::Effect::Dial(node, addresses) => Effect::Dial(node, addresses),
                 neighbours::Effect::DialAddress(address) => Effect::DialAddress(address),
-                neighbours::Effect::Hangup(node) => Effect::Hangup(node),
+                neighbours::Effect::Hangup(node) => {
+                    self.tell_membership(membership::Input::Parting(node), turn);
+                    Effect::Hangup(node)
+                }
                 neighbours::Effect::Relay(over, to, message) => {
                     let relayed = self.key.sign(Relayed { to, message });
                     Effect::Send(over, Message::Relay(relayed))
                 }
                 neighbours::Effect::Send(to, message) => Effect::Send(to, message),
-            });
+            };
+            turn.out.push(effect);
         }
+    }
+
+    /// Whether everybody is linked with everybody.
+    fn is_small(&self) -> bool {
+        self.directory.living() <= neighbours::FULL_MAX + 1
     }
 
     fn send(&mut self, to: NodeId, message: Message, turn: &mut Turn<'_>) {
@@ -269,6 +285,8 @@ impl Node {
         for effect in effects.drain() {
             match effect {
                 job::Effect::Control(message) => self.tell_the_controller(message, turn),
+                // Thousands that have nothing to ask need not all call on a new controller at once.
+                job::Effect::Present(asks) if asks.is_empty() && !self.is_small() => {}
                 job::Effect::Present(asks) => {
                     let Some(reign) = self.election.reign() else { continue };
                     let report = self.reporting.signed().clone();

@@ -3,6 +3,7 @@
 use rand::SeedableRng as _;
 
 use super::*;
+use crate::core::id::{Incarnation, Version};
 use crate::core::report::testing::{node, report};
 use crate::core::signed::Key;
 
@@ -104,4 +105,49 @@ fn digests_are_compared_with_a_random_link_every_few_seconds() {
     let digest = Message::Digest(a.directory.digest());
     assert_eq!(out.pop(), Some(Effect::Send(node(9), digest)));
     assert_eq!(out.pop(), Some(Effect::Compare(node(9))));
+}
+
+/// A peer that knows so many; their reports are signed once for all tests.
+fn crowd(count: usize) -> Peer {
+    static REPORTS: std::sync::OnceLock<Vec<Signed<Report>>> = std::sync::OnceLock::new();
+    let reports = REPORTS.get_or_init(|| {
+        let one = |number: u64| {
+            let mut seed = [7; 32];
+            seed[..8].copy_from_slice(&number.to_be_bytes());
+            let key = Key::from_seed(&seed);
+            key.sign(Report { node: key.id(), ..report(1, Vec::new()) })
+        };
+        (0..2_000).map(one).collect()
+    });
+    let mut peer = peer(&[]);
+    for report in &reports[..count] {
+        peer.directory.insert(report.clone(), Instant::ZERO);
+    }
+    peer.repair.adopt();
+    peer
+}
+
+#[test]
+fn one_report_that_is_missing_among_thousands_costs_a_few_messages() {
+    let (mut a, mut b) = (crowd(1_999), crowd(2_000));
+    let digest = Message::Digest(b.directory.digest());
+    let messages = talk(&mut a, &mut b, Input::Received(node(201), digest));
+    assert!(messages <= 6, "{messages}");
+    assert_eq!(a.directory.digest(), b.directory.digest());
+}
+
+#[test]
+fn two_halves_of_a_large_mesh_become_one() {
+    let (mut a, mut b) = (crowd(100), crowd(2_000));
+    let digest = Message::Digest(b.directory.digest());
+    talk(&mut a, &mut b, Input::Received(node(201), digest));
+    assert_eq!(a.directory.digest(), b.directory.digest());
+}
+
+#[test]
+fn too_many_parts_are_dropped() {
+    let (mut a, mut b) = (crowd(100), crowd(200));
+    let parts = vec![(None, Digest::default()); PARTS + 1];
+    let flood = Message::Parts { after: None, parts };
+    assert_eq!(talk(&mut a, &mut b, Input::Received(node(201), flood)), 0);
 }
