@@ -23,7 +23,7 @@ mod ticket;
 mod token;
 
 pub use self::admission::Passport;
-pub use self::credential::{AuthError, Credential, Endorsement, Member, verify};
+pub use self::credential::{AuthError, Credential, Endorsed, Endorsement, Member, verify};
 pub use self::mesh_key::{Grantee, MeshKey};
 pub use self::roles::{ParseRoleError, Roles};
 pub use self::ticket::{Ticket, TicketError};

@@ -146,6 +146,14 @@ pub fn keep_once(folder: &Path, keep: Vec<Keep>) -> Result<(), StoreError> {
     group.write(&mut database, &mut fence)
 }
 
+/// The membership that a folder holds, read without a daemon.
+///
+/// # Errors
+/// If the folder is in use or cannot be read.
+pub fn credential(folder: &Path) -> Result<Option<Credential>, StoreError> {
+    Ok(Database::open(folder)?.1.credential)
+}
+
 impl Store {
     /// Opens the store of a folder and begins a new start of the node.
     ///

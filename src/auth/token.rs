@@ -63,7 +63,7 @@ impl Token {
     }
 
     /// What names the token: an endorsement is for exactly these bytes.
-    pub(super) fn hash(&self) -> [u8; 32] {
+    pub(crate) fn hash(&self) -> [u8; 32] {
         Sha256::digest(&self.0).into()
     }
 

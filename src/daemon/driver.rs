@@ -80,6 +80,8 @@ impl Driver {
             }
         }
         self.input(Input::Leave);
+        // Nobody hears them any more; and a swarm that waits for room does not hear that it is to stop.
+        drop(events);
         self.hands.streams.net.stop().await;
     }
 
@@ -216,8 +218,10 @@ impl Driver {
                 self.input(Input::Ledger(ledger::Input::Offer(Box::new(offer))));
             }
             Request::Submit { draft, reply } => {
-                // A user who is gone already is found out by the attached stream.
-                let _ = reply.send(self.submit(*draft));
+                // An attached run ends with its user, also with one who is gone already.
+                if let Err(Ok(Submitted { job, .. })) = reply.send(self.submit(*draft)) {
+                    self.input(Input::Job(job::Input::Cancel { job, now: false }));
+                }
             }
             Request::TermStored(term) => self.input(Input::TermStored(term)),
         }

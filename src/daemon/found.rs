@@ -1,18 +1,21 @@
 //! Founding a mesh, inviting into it, and joining one: what happens to the files of a node.
 
+use std::io::Write as _;
+
 use anyhow::{Context as _, Result, bail};
 use rand::TryRng as _;
 use rand::rngs::SysRng;
 use serde::Serialize;
 use zeroize::Zeroizing;
 
-use crate::auth::{Credential, Grantee, MeshKey, Roles, Ticket};
+use crate::auth::{Credential, Grantee, MeshKey, Roles, Ticket, verify};
+use crate::clock;
 use crate::config::Paths;
-use crate::core::id::NodeId;
+use crate::core::id::{MeshId, NodeId};
 use crate::core::signed::Key;
 use crate::core::time::WallTime;
 use crate::store::secret::{self, Secret};
-use crate::store::{Keep, keep_once};
+use crate::store::{Keep, credential, keep_once};
 
 /// A mesh that was founded.
 #[derive(Debug, Serialize)]
@@ -48,9 +51,16 @@ pub fn init(paths: &Paths) -> Result<Founded> {
     if let Some(mesh) = mesh(paths)? {
         bail!("{} belongs to mesh {mesh} already", paths.dir.display());
     }
-    let seed = random()?;
+    // One that was killed half way has left its key; nobody can be a member of that mesh yet.
+    let seed = match secret::read(&paths.mesh_key())? {
+        Some(seed) => seed,
+        None => {
+            let seed = random()?;
+            secret::create(&paths.mesh_key(), &seed)?;
+            seed
+        }
+    };
     let mesh_key = MeshKey::from_seed(*seed);
-    secret::create(&paths.mesh_key(), &seed)?;
     let node = identity(paths)?.id();
     let grantee = Grantee { roles: Roles::ALL, user: None, expires: None };
     let token = mesh_key.mint(&grantee)?.bind(mesh_key.mesh(), node)?;
@@ -112,7 +122,12 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
     }
     let node: NodeId = identity(paths)?.id();
     let token = ticket.token.bind(ticket.mesh, node).context("the ticket cannot be used")?;
-    let mut keep = vec![Keep::Credential(Box::new(Credential { token, endorsed: None }))];
+    let new = Credential { token, endorsed: None };
+    let kept = credential(&paths.dir)?;
+    let mut keep = Vec::new();
+    if kept.is_none_or(|kept| is_better(&new, &kept, ticket.mesh, node)) {
+        keep.push(Keep::Credential(Box::new(new)));
+    }
     // The members that the ticket names are remembered: a restart needs no ticket.
     for address in &ticket.addresses {
         let member = address.rsplit_once("/p2p/").map(|(_, id)| id.parse::<NodeId>());
@@ -123,6 +138,15 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
     }
     keep_once(&paths.dir, keep)?;
     write_mesh(paths, &ticket.mesh.to_string())
+}
+
+/// Whether a new ticket is worth more than the membership that is kept. A member that was started
+/// with its old ticket again, as a service is at each boot, stays what it is.
+fn is_better(new: &Credential, kept: &Credential, mesh: MeshId, node: NodeId) -> bool {
+    let now = clock::wall();
+    let Ok(member) = verify(kept, mesh, node, now) else { return true };
+    verify(new, mesh, node, now)
+        .is_ok_and(|new| (new.roles, new.user) != (member.roles, member.user))
 }
 
 /// The mesh that a node belongs to.
@@ -137,8 +161,16 @@ pub(super) fn mesh(paths: &Paths) -> Result<Option<String>> {
 
 fn write_mesh(paths: &Paths, mesh: &str) -> Result<()> {
     let path = paths.dir.join(MESH);
-    std::fs::write(&path, format!("{mesh}\n"))
-        .with_context(|| format!("cannot write {}", path.display()))
+    let write = || {
+        // Whole or not at all, also if the power fails: without it the node belongs nowhere.
+        let new = path.with_extension("new");
+        let mut file = std::fs::File::create(&new)?;
+        writeln!(file, "{mesh}")?;
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        std::fs::File::open(&paths.dir)?.sync_all()
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The node's identity; made at the first need.
@@ -162,4 +194,57 @@ pub(super) fn random() -> Result<Secret> {
     let mut bytes = Zeroizing::new([0; 32]);
     SysRng.try_fill_bytes(&mut bytes[..]).context("the system gives no random bytes")?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::{Endorsed, Endorsement};
+
+    fn paths(root: &std::path::Path) -> Paths {
+        Paths { dir: root.join("state"), socket: root.join("sock") }
+    }
+
+    fn invited(mesh: &Paths, lasts_ms: u64) -> Ticket {
+        let expires = WallTime(clock::wall().0 + lasts_ms);
+        invite(mesh, Roles::ALL, None, expires, Vec::new()).unwrap().ticket.parse().unwrap()
+    }
+
+    /// A service is started with its ticket at every boot. The membership that it had got by then
+    /// was lost, and it was a stranger as soon as the ticket had expired.
+    #[test]
+    fn a_member_that_is_started_with_its_ticket_again_stays_a_member() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let founder = paths(one.path());
+        let member = paths(two.path());
+        init(&founder).unwrap();
+        let ticket = invited(&founder, 60_000);
+        join(&member, &ticket).unwrap();
+        let kept = credential(&member.dir).unwrap().unwrap();
+        let node = identity(&member).unwrap().id();
+        let by = credential(&founder.dir).unwrap().unwrap();
+        let endorsement = Endorsement {
+            mesh: ticket.mesh,
+            peer: node,
+            token: kept.token.hash(),
+            at: clock::wall(),
+        };
+        let endorsement = identity(&founder).unwrap().sign(endorsement);
+        let endorsed =
+            Credential { endorsed: Some(Endorsed { endorsement, by: Box::new(by) }), ..kept };
+        keep_once(&member.dir, vec![Keep::Credential(Box::new(endorsed.clone()))]).unwrap();
+        join(&member, &ticket).unwrap();
+        assert_eq!(credential(&member.dir).unwrap(), Some(endorsed));
+    }
+
+    /// Killed between its two files.
+    #[test]
+    fn a_founding_that_broke_off_can_be_done_again() {
+        let root = tempfile::tempdir().unwrap();
+        let node = paths(root.path());
+        let first = init(&node).unwrap();
+        std::fs::remove_file(node.dir.join(MESH)).unwrap();
+        assert_eq!(init(&node).unwrap().mesh, first.mesh);
+        assert!(init(&node).unwrap_err().to_string().contains("belongs to mesh"));
+    }
 }

@@ -153,7 +153,8 @@ pub(crate) async fn run(
             Order::Connected { task, stream, first } => {
                 forward.begin(task);
                 let (reader, writer) = split(stream);
-                let (taken_in, taken) = watch::channel(input.taken());
+                let credit = Credit { taken: input.taken(), received: None };
+                let (taken_in, taken) = watch::channel(credit);
                 let follow = forward.output.is_some().then_some(forward.passed);
                 let send = Send { writer, input: &mut input, stop: &mut stop, taken };
                 // Whichever direction ends first ends the stream.
@@ -175,6 +176,15 @@ pub(crate) async fn run(
             }
         }
     }
+}
+
+/// How far the node has got with the input.
+#[derive(Clone, Copy, Debug)]
+struct Credit {
+    /// What the task's pipe has taken: never asked for again.
+    taken: u64,
+    /// What the node had received when the stream was taken up: from there it goes on.
+    received: Option<u64>,
 }
 
 /// How a stream ends that was not lost.
@@ -210,7 +220,7 @@ impl Forward {
     async fn run(
         &mut self,
         mut reader: Reader,
-        taken: watch::Sender<u64>,
+        taken: watch::Sender<Credit>,
     ) -> Result<End, StreamError> {
         loop {
             match reader.next().await? {
@@ -250,15 +260,16 @@ impl Forward {
     async fn on_control(
         &mut self,
         message: ToHome,
-        taken: &watch::Sender<u64>,
+        credit: &watch::Sender<Credit>,
     ) -> Result<Option<End>, StreamError> {
         let Some(task) = self.task else { return Ok(None) };
         match message {
             ToHome::Accepted { since } => {
                 self.inbox.job(job::Input::Accepted { task, since }).await;
             }
-            ToHome::Attached { since, stdin_taken } => {
-                taken.send_replace(stdin_taken);
+            ToHome::Attached { since, stdin_taken, stdin_received } => {
+                let received = Some(stdin_received);
+                credit.send_replace(Credit { taken: stdin_taken, received });
                 self.inbox.job(job::Input::Attached { task, since }).await;
             }
             ToHome::Ended { outcome, at } => {
@@ -279,7 +290,7 @@ impl Forward {
                 return Ok(Some(End::Refused));
             }
             ToHome::StdinTaken(upto) => {
-                taken.send_replace(upto);
+                credit.send_modify(|credit| credit.taken = upto);
             }
             ToHome::Enough => return Err(StreamError::Protocol("a home always wants more")),
             ToHome::Unknown => {
@@ -297,8 +308,8 @@ struct Send<'a> {
     input: &'a mut Input,
     /// A stop that was ordered: repeated on every new stream, for the last one may have lost it.
     stop: &'a mut Option<bool>,
-    /// How much input the node has taken.
-    taken: watch::Receiver<u64>,
+    /// How far the node has got with it.
+    taken: watch::Receiver<Credit>,
 }
 
 impl Send<'_> {
@@ -346,9 +357,9 @@ impl Send<'_> {
                     None => return Ok(End::Acknowledged),
                 },
                 Ok(()) = self.taken.changed() => {
-                    let upto = *self.taken.borrow_and_update();
-                    self.input.take(upto);
-                    cursor.get_or_insert(upto);
+                    let credit = *self.taken.borrow_and_update();
+                    self.input.take(credit.taken);
+                    cursor = cursor.or(credit.received);
                 }
                 () = self.input.more() => {}
             }

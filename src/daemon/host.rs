@@ -17,7 +17,6 @@ use super::home::Offer;
 use super::inbox::{Answer, Inbox, Offered};
 use super::launch::Launcher;
 use super::stream::{Reader, StreamError, TaskStream, Writer, split};
-use crate::core::grant::Refusal;
 use crate::core::id::NodeId;
 use crate::core::task::TaskId;
 use crate::core::time::Duration;
@@ -115,10 +114,8 @@ impl Host {
                 return Ok(());
             }
             // It was accepted before, by an offer whose answer was lost: starting is idempotent.
-            Answer::Resume => self.table.wait(task).await.ok_or_else(|| Refusal::CannotStart {
-                why: "its first start failed".into(),
-                elsewhere: true,
-            }),
+            // Between its lease and its start it is not in the table yet: the home asks again.
+            Answer::Resume => Ok(self.table.wait(task).await.ok_or(StreamError::Closed)?),
             Answer::Accepted(lease) => self.launcher.launch(lease, offer).await,
         };
         let hosted = match hosted {
@@ -145,14 +142,19 @@ impl Host {
         // The ledger is asked, so that an offer of this very attempt that is still on its way can
         // not be accepted after the home was told that nobody knows it.
         let known = self.inbox.knows(task).await.ok_or(StreamError::Closed)?;
-        let hosted = if known { self.table.wait(task).await } else { self.table.find(task) };
+        let hosted = match known {
+            // Between its lease and its start it is not in the table yet: the home asks again.
+            true => Some(self.table.wait(task).await.ok_or(StreamError::Closed)?),
+            false => self.table.find(task),
+        };
         let Some(hosted) = hosted.filter(|hosted| hosted.home == caller.node) else {
             writer.control(&ToHome::Unknown).await?;
             writer.close().await;
             return Ok(());
         };
-        let stdin_taken = hosted.stdin.received();
-        writer.control(&ToHome::Attached { since: hosted.since, stdin_taken }).await?;
+        let (since, stdin_received) = (hosted.since, hosted.stdin.received());
+        let stdin_taken = *hosted.stdin.taken().borrow();
+        writer.control(&ToHome::Attached { since, stdin_taken, stdin_received }).await?;
         self.stream(hosted, follow, reader, writer).await
     }
 
@@ -194,7 +196,7 @@ impl Host {
                 Frame::Control(ToNode::Acknowledge) => {
                     self.inbox.acknowledged(hosted.task).await;
                     if let Some(oldest) = self.table.heard(hosted.task) {
-                        hosted.tasks.forget(oldest);
+                        hosted.tasks.forget(oldest).await;
                     }
                     return Ok(());
                 }

@@ -38,6 +38,14 @@ pub(super) struct Peer {
     uid: Option<u32>,
 }
 
+impl Peer {
+    /// Whether it may do whatever the daemon can: it is the daemon's own user, or root.
+    fn may_rule(self) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        self.uid.is_some_and(|uid| uid == 0 || uid == own)
+    }
+}
+
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
         Self { uid: stream.io().peer_cred().ok().map(|cred| cred.uid()) }

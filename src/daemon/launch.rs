@@ -125,7 +125,7 @@ impl Launcher {
                         ended_in.send_replace(Some((outcome, clock::wall())));
                         tasks.prepare();
                         if let Some(oldest) = table.ended(task) {
-                            tasks.forget(oldest);
+                            tasks.forget(oldest).await;
                         }
                     }
                 }
@@ -152,14 +152,14 @@ impl Launcher {
                     self.inbox.ledger(Input::Adopt(record.clone())).await;
                     self.host(&record, alive);
                 }
-                Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals),
+                Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals).await,
             }
         }
     }
 
     /// Keeps an outcome for a home that may not know it yet. When it ended, while there was no
     /// daemon, is not known better than that it was before now.
-    fn recall(&self, task: TaskId, record: &LeaseRecord, outcome: Outcome, totals: Totals) {
+    async fn recall(&self, task: TaskId, record: &LeaseRecord, outcome: Outcome, totals: Totals) {
         self.table.insert(Arc::new(Hosted {
             task,
             home: record.home,
@@ -171,7 +171,7 @@ impl Launcher {
             tasks: self.tasks.clone(),
         }));
         if let Some(oldest) = self.table.ended(task) {
-            self.tasks.forget(oldest);
+            self.tasks.forget(oldest).await;
         }
     }
 }

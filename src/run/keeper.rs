@@ -192,7 +192,8 @@ impl Keeper {
         let mut ended = false;
         loop {
             match wait(WaitOptions::NOHANG) {
-                Ok(Some((pid, status))) if pid == self.child.pid() => {
+                // Once it has been collected its number may be another's.
+                Ok(Some((pid, status))) if pid == self.child.pid() && self.outcome.is_none() => {
                     let outcome = match (status.exit_status(), status.terminating_signal()) {
                         (Some(code), _) => Outcome::Exited { code },
                         (None, Some(signal)) => Outcome::Signaled { signal },
@@ -218,11 +219,9 @@ impl Keeper {
     /// What the command leaves behind is asked to end, and then made to.
     fn end_the_rest(&mut self) {
         self.control.send(&ToDaemon::CommandEnded);
-        let left = descendants(std::process::id());
-        if !left.is_empty() {
-            signal(&left, Signal::TERM);
-            self.kill_by(clock::now() + self.grace);
-        }
+        signal(&descendants(std::process::id()), Signal::TERM);
+        // Also if none was seen: one that forks while it is looked for is easily missed.
+        self.kill_by(clock::now() + self.grace);
     }
 
     fn kill_by(&mut self, at: Instant) {
@@ -276,7 +275,8 @@ impl Keeper {
     fn on_stop(&mut self, grace: Duration) {
         if grace > Duration::ZERO {
             // The whole group, as Ctrl-C in a shell would; if it is gone, whoever is left.
-            if kill_process_group(self.child.pid(), Signal::TERM).is_err() {
+            let gone = self.outcome.is_some();
+            if gone || kill_process_group(self.child.pid(), Signal::TERM).is_err() {
                 signal(&descendants(std::process::id()), Signal::TERM);
             }
         }
@@ -288,11 +288,12 @@ impl Keeper {
         self.read_outputs();
         let totals = self.totals();
         let ending = Ending { outcome: outcome.clone(), totals };
-        save(Path::new("outcome"), &ending).map_err(std::io::Error::other)?;
+        // On a full disk the daemon that listens hears of it all the same.
+        let saved = save(Path::new("outcome"), &ending).map_err(std::io::Error::other);
         self.control.send(&ToDaemon::Totals(totals));
         self.control.send(&ToDaemon::Gone(outcome));
         self.control.finish();
-        Ok(())
+        saved
     }
 }
 

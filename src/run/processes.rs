@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The variable that marks every process of a task.
 pub(super) const MARK: &str = "GPUVINE_TASK";
 
-/// All descendants of a process, zombies excluded.
+/// All descendants of a process. A zombie is none, unless it is a first thread that has ended before
+/// the others.
 pub(super) fn descendants(of: u32) -> Vec<Pid> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for pid in all() {
@@ -25,7 +26,7 @@ pub(super) fn descendants(of: u32) -> Vec<Pid> {
     while let Some(parent) = next.pop() {
         for (pid, zombie) in children.remove(&parent).unwrap_or_default() {
             next.push(pid);
-            if !zombie {
+            if !zombie || threads(pid).len() > 1 {
                 found.extend(to_pid(pid));
             }
         }
@@ -39,9 +40,9 @@ pub(super) fn marked(task: &str) -> Vec<Pid> {
     all()
         .into_iter()
         .filter(|pid| {
-            let environ = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+            let environ = environ(*pid);
             environ.split(|byte| *byte == 0).any(|entry| entry == mark)
-                && parent(*pid).is_some_and(|(_, zombie)| !zombie)
+                && parent(*pid).is_some_and(|(_, zombie)| !zombie || threads(*pid).len() > 1)
         })
         .filter_map(to_pid)
         .collect()
@@ -57,6 +58,26 @@ pub(super) fn signal(pids: &[Pid], signal: Signal) {
 /// Every process id that there is.
 fn all() -> Vec<u32> {
     fs::read_dir("/proc")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+}
+
+/// A process's environment; from another thread if the first has ended.
+fn environ(pid: u32) -> Vec<u8> {
+    let of = |tid: &u32| fs::read(format!("/proc/{pid}/task/{tid}/environ")).unwrap_or_default();
+    match of(&pid) {
+        none if none.is_empty() => threads(pid).iter().map(of).find(|some| !some.is_empty()),
+        some => Some(some),
+    }
+    .unwrap_or_default()
+}
+
+/// The threads of a process, the first among them also when it has ended.
+fn threads(pid: u32) -> Vec<u32> {
+    fs::read_dir(format!("/proc/{pid}/task"))
         .into_iter()
         .flatten()
         .flatten()

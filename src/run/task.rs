@@ -110,6 +110,21 @@ impl Task {
         let input = TaskInput { control: control.clone(), sent: stdin_received, taken };
         Self { control, input, events, totals, stdin_received }
     }
+
+    /// Takes up what is left of a task whose keeper is gone, and which SIGKILL did not end.
+    pub(super) fn orphan(task: TaskId, folder: PathBuf) -> Self {
+        let control = TaskControl { writer: Arc::default() };
+        let (events_in, events) = mpsc::channel(EVENTS_MAX);
+        let (totals_in, totals) = watch::channel(Totals::default());
+        let (taken_in, taken) = watch::channel(0);
+        let listener = Listener { task, folder, totals: totals_in, taken: taken_in };
+        tokio::spawn(async move {
+            let outcome = listener.without_keeper(&events_in).await;
+            let _ = events_in.send(Event::Gone(outcome)).await;
+        });
+        let input = TaskInput { control: control.clone(), sent: 0, taken };
+        Self { control, input, events, totals, stdin_received: 0 }
+    }
 }
 
 impl TaskControl {
@@ -195,42 +210,59 @@ impl Listener {
                 }
             }
             match reader.read_buf(&mut received).await {
-                Ok(0) | Err(_) => return self.without_keeper().await,
+                Ok(0) | Err(_) => return self.without_keeper(events).await,
                 Ok(_) => {}
             }
         }
     }
 
     /// The keeper is gone without a word. It may have left one in the folder; if not, it was
-    /// killed, and what it stood over is ended now.
-    async fn without_keeper(&self) -> Outcome {
+    /// killed, and what it stood over is ended now, however long that takes: it has the GPUs.
+    async fn without_keeper(&self, events: &mpsc::Sender<Event>) -> Outcome {
         if let Ok(ending) = load::<Ending>(&self.folder.join("outcome")) {
             self.totals.send_replace(ending.totals);
             return ending.outcome;
         }
         tracing::warn!(task = %self.task, "a keeper was killed; its task is ended");
-        end_leftovers(self.task).await;
-        Outcome::Lost { why: "the process that kept it was killed".into() }
+        let mut told = false;
+        loop {
+            let left = end_leftovers(self.task).await;
+            if left.is_empty() {
+                return lost_with_keeper();
+            }
+            if !std::mem::replace(&mut told, true) {
+                let why = format!("SIGKILL does not end process {}", left.join(", "));
+                // If nobody listens any more, the daemon is stopping.
+                let _ = events.send(Event::Stuck(why)).await;
+            }
+        }
     }
 }
 
-/// Kills every process of a task whose keeper is gone, and waits until they are.
-pub(super) async fn end_leftovers(task: TaskId) {
+/// How a task ends whose keeper was killed.
+pub(super) fn lost_with_keeper() -> Outcome {
+    Outcome::Lost { why: "the process that kept it was killed".into() }
+}
+
+/// Kills every process of a task whose keeper is gone, and waits for a while until they are; the
+/// ids of those that are left.
+pub(super) async fn end_leftovers(task: TaskId) -> Vec<String> {
     let end = move || {
+        let mut left = Vec::new();
         for _ in 0..ROUNDS {
-            let left = marked(&task.to_string());
+            left = marked(&task.to_string());
             if left.is_empty() {
-                return;
+                break;
             }
             signal(&left, rustix::process::Signal::KILL);
-            for pid in left {
-                wait_for(pid);
-            }
+            left.iter().for_each(|pid| wait_for(*pid));
         }
-        tracing::error!(%task, mark = MARK, "processes of a lost task cannot be ended");
+        left.iter().take(8).map(|pid| pid.as_raw_nonzero().to_string()).collect()
     };
-    // A panic in there would be a bug; the task is lost either way.
-    let _ = tokio::task::spawn_blocking(end).await;
+    tokio::task::spawn_blocking(end).await.unwrap_or_else(|panicked| {
+        tracing::error!(%task, mark = MARK, %panicked, "what is left of a task is not known");
+        Vec::new()
+    })
 }
 
 /// Waits up to a second for a process that is not our child.

@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,7 +19,7 @@ use super::folder::{
 };
 use super::output::{OutputReader, Which};
 use super::protocol::{Start, ToDaemon, ToKeeper, Totals, frame, take};
-use super::task::{StartError, Task, end_leftovers};
+use super::task::{StartError, Task, end_leftovers, lost_with_keeper};
 use crate::core::task::{Outcome, TaskId};
 use crate::core::time::Duration;
 
@@ -98,7 +99,7 @@ impl Tasks {
         if started.is_err() {
             // A keeper that died half way may have started something.
             end_leftovers(task).await;
-            self.forget(task);
+            self.forget(task).await;
         }
         started
     }
@@ -188,13 +189,13 @@ impl Tasks {
                     Some(fate) => {
                         found.push(Recovered { task, about: about.about.into_vec(), fate });
                     }
-                    None => self.forget(task),
+                    None => self.forget(task).await,
                 },
                 Err(error) => {
                     // Killed before it was written, or damaged: whose it was is not known.
                     tracing::warn!(%task, error = %error, "a task's folder cannot be read");
                     end_leftovers(task).await;
-                    self.forget(task);
+                    self.forget(task).await;
                 }
             }
         }
@@ -226,9 +227,11 @@ impl Tasks {
         if !silent && !folder.join(Which::Stdout.file()).exists() {
             return None;
         }
-        end_leftovers(task).await;
-        let why = "the process that kept it was killed".to_owned();
-        Some(Fate::Ended(Outcome::Lost { why }, Totals::default()))
+        if !end_leftovers(task).await.is_empty() {
+            // Its GPUs are taken as long as anything of it is there.
+            return Some(Fate::Alive(Task::orphan(task, folder)));
+        }
+        Some(Fate::Ended(lost_with_keeper(), Totals::default()))
     }
 
     async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
@@ -259,11 +262,11 @@ impl Tasks {
         Ok((open(Which::Stdout)?, open(Which::Stderr)?))
     }
 
-    /// Removes everything of a task that has ended.
-    pub fn forget(&self, task: TaskId) {
-        if let Err(error) = std::fs::remove_dir_all(self.folder(task))
-            && error.kind() != io::ErrorKind::NotFound
-        {
+    /// Removes everything of a task that has ended; there may be a hundred thousand files.
+    pub async fn forget(&self, task: TaskId) {
+        let folder = self.folder(task);
+        let removed = tokio::task::spawn_blocking(move || remove(&folder)).await;
+        if let Err(error) = removed.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
             tracing::warn!(%task, %error, "a task's folder cannot be removed");
         }
     }
@@ -283,6 +286,33 @@ async fn next(stream: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<ToD
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
+}
+
+/// Removes a folder and all that is in it, also what a task has made read-only.
+fn remove(folder: &Path) -> io::Result<()> {
+    let removed = match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            make_writable(folder)?;
+            std::fs::remove_dir_all(folder)
+        }
+        removed => removed,
+    };
+    match removed {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Lets files be removed from a folder and from all folders in it. Links are not followed.
+fn make_writable(folder: &Path) -> io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 /// Takes the name of a keeper's socket before a keeper has: it cannot begin any more, for it

@@ -119,8 +119,10 @@ pub enum ToHome {
     Attached {
         /// When it was started, for people.
         since: WallTime,
-        /// Bytes of input that were taken.
+        /// Bytes of input that the task's pipe has taken.
         stdin_taken: u64,
+        /// Bytes of input that have arrived at the node.
+        stdin_received: u64,
     },
     /// The task has ended, none of its processes is left, and all output wanted has been sent.
     Ended {

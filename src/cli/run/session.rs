@@ -77,7 +77,11 @@ impl<'a> Session<'a> {
     }
 
     pub(super) async fn run(mut self, submit: &Submit) -> Result<Exit, Failure> {
-        let mut stream = self.client.run(submit).await?;
+        let mut stream = tokio::select! {
+            stream = self.client.run(submit) => stream?,
+            // The daemon takes back what it was asked for when it finds the user gone.
+            signal = self.signals.next() => return Err(interrupted(signal)),
+        };
         self.input = submit.stdin.then(stdin);
         self.input_done = !submit.stdin;
         loop {
@@ -276,7 +280,11 @@ impl<'a> Session<'a> {
         self.printer.say(&format!("the daemon is gone; waiting for it to come back (job {job})"));
         let until = clock::now() + COME_BACK;
         loop {
-            match self.client.attach(&job, self.stdout, self.stderr).await {
+            let attached = tokio::select! {
+                attached = self.client.attach(&job, self.stdout, self.stderr) => attached,
+                signal = self.signals.next() => return Err(self.given_up(&job, signal)),
+            };
+            match attached {
                 Ok(stream) => {
                     self.printer.say("the daemon is back");
                     // Its input has ended with the first stream; a result of half an input must
@@ -301,17 +309,21 @@ impl<'a> Session<'a> {
             }
             tokio::select! {
                 () = clock::sleep_until(Some(clock::now() + TRY_AGAIN)) => {}
-                signal = self.signals.next() => {
-                    let code = 128 + signal;
-                    self.printer.say(&format!("job {job} is not cancelled: no daemon answers"));
-                    return Err(Failure {
-                        exit: Exit::Task(code),
-                        error: crate::api::ApiError::new("interrupted", "interrupted"),
-                    });
-                }
+                signal = self.signals.next() => return Err(self.given_up(&job, signal)),
             }
         }
     }
+
+    /// The user goes; without a daemon there is nobody to tell.
+    fn given_up(&self, job: &str, signal: u8) -> Failure {
+        self.printer.say(&format!("job {job} is not cancelled: no daemon answers"));
+        interrupted(signal)
+    }
+}
+
+fn interrupted(signal: u8) -> Failure {
+    let error = crate::api::ApiError::new("interrupted", "interrupted");
+    Failure { exit: Exit::Task(128 + signal), error }
 }
 
 /// The end of a user who takes no more output.

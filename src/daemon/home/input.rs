@@ -29,9 +29,10 @@ impl Input {
         self.taken
     }
 
-    /// Whether all input has been read, and it ends at `cursor`.
+    /// Whether all input has been read, and it ends at `cursor`. After a restart of this daemon the
+    /// node has more than was read here.
     pub(super) fn ends_at(&self, cursor: u64) -> bool {
-        self.source.is_none() && cursor == self.read
+        self.source.is_none() && cursor >= self.read
     }
 
     /// The node has taken everything before `upto`. What it cannot have taken is ignored.
@@ -58,11 +59,13 @@ impl Input {
     /// The bytes from `cursor` on that have been read already: what a new stream must be sent
     /// again.
     pub(super) fn again(&self, cursor: u64) -> Option<Bytes> {
+        // A hole cannot be filled any more. No honest node has one: it has received what it took.
+        cursor.checked_sub(self.taken)?;
         let mut at = self.taken;
         for piece in &self.pending {
             let end = at + piece.len() as u64;
             if cursor < end {
-                return Some(piece.slice(cursor.saturating_sub(at) as usize..));
+                return Some(piece.slice((cursor - at) as usize..));
             }
             at = end;
         }
@@ -109,6 +112,15 @@ mod tests {
         drop(send);
         input.more().await;
         assert!(input.ends_at(7));
+        assert_eq!(input.again(4), None);
+    }
+
+    /// The input of a job of before this start ended with its user; the task waited for its end.
+    #[test]
+    fn input_that_was_read_by_an_earlier_daemon_has_ended() {
+        let input = Input::new(None);
+        assert_eq!(input.again(300), None);
+        assert!(input.ends_at(300));
     }
 
     #[tokio::test]

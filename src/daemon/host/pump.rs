@@ -47,6 +47,10 @@ impl Pump {
             totals.mark_unchanged();
             let sent = self.send(writer, Output::Stdout).await?
                 | self.send(writer, Output::Stderr).await?;
+            // A task that writes without end wants its input all the same.
+            if let Some(taken) = credit.as_mut().and_then(news) {
+                writer.control(&ToHome::StdinTaken(taken)).await?;
+            }
             if sent {
                 continue;
             }
@@ -101,6 +105,11 @@ impl Pump {
             Output::Stderr => self.wanted.1 = Some(to),
         }
     }
+}
+
+/// News of how much input was taken, if there is any now.
+fn news(credit: &mut watch::Receiver<u64>) -> Option<u64> {
+    credit.has_changed().is_ok_and(|changed| changed).then(|| *credit.borrow_and_update())
 }
 
 /// News of how much input was taken.

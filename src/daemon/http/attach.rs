@@ -47,16 +47,17 @@ impl<S: Send + Sync> FromRequestParts<S> for Upgrade {
 }
 
 impl Upgrade {
-    /// Switches, and goes on with `serve`.
+    /// Switches, and goes on with `serve`; without a stream if the user is gone already.
     pub(super) fn accept<F: Future<Output = ()> + Send>(
         self,
-        serve: impl FnOnce(Stream) -> F + Send + 'static,
+        serve: impl FnOnce(Option<Stream>) -> F + Send + 'static,
     ) -> Response {
         tokio::spawn(async move {
-            match self.0.await {
-                Ok(upgraded) => serve(TokioIo::new(upgraded)).await,
-                Err(error) => tracing::debug!(%error, "a user is gone before the stream began"),
+            let upgraded = self.0.await;
+            if let Err(error) = &upgraded {
+                tracing::debug!(%error, "a user is gone before the stream began");
             }
+            serve(upgraded.ok().map(TokioIo::new)).await;
         });
         let headers = [
             (CONNECTION, HeaderValue::from_static("upgrade")),
@@ -79,12 +80,14 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Serves until the job has ended or its user is gone.
-    pub(super) async fn run(self, stream: Stream) {
+    pub(super) async fn run(self, stream: Option<Stream>) {
         let (job, inbox) = (self.job, self.inbox.clone());
-        let (reader, writer) = tokio::io::split(stream);
-        let ended = tokio::select! {
-            ended = show(self.changes, self.pieces, writer) => ended,
-            () = listen(reader, self.input) => false,
+        let ended = match stream.map(tokio::io::split) {
+            None => false,
+            Some((reader, writer)) => tokio::select! {
+                ended = show(self.changes, self.pieces, writer) => ended,
+                () = listen(reader, self.input) => false,
+            },
         };
         if !ended {
             tracing::debug!(%job, "its user is gone");

@@ -18,7 +18,7 @@ use crate::core::task::Command;
 use crate::daemon::home::{Attachment, PIECES_MAX};
 use crate::daemon::inbox::{Draft, Found, Look, NotFound, Request};
 use crate::daemon::people;
-use crate::wire::task::Offsets;
+use crate::wire::task::{CONTROL_MAX, Offsets};
 
 #[derive(Debug, Deserialize)]
 pub(super) struct All {
@@ -45,10 +45,8 @@ pub(super) async fn show(
 /// The job that a user means, if it is theirs: root and the daemon's own user see all.
 pub(super) async fn find(api: &Api, peer: Peer, prefix: String) -> Result<Found, Refusal> {
     let found = find_any(api, prefix).await?;
-    let own = rustix::process::geteuid().as_raw();
-    let all = peer.uid.is_some_and(|uid| uid == 0 || uid == own);
     let owner = &found.record.spec.owner;
-    if all || peer.uid.is_some_and(|uid| people::name_of(uid) == *owner) {
+    if peer.may_rule() || peer.uid.is_some_and(|uid| people::name_of(uid) == *owner) {
         return Ok(found);
     }
     let message = format!("job {} is {owner}'s", found.view.id);
@@ -146,6 +144,9 @@ pub(super) async fn attach(
     Ok(upgrade.accept(move |stream| watch.run(stream)))
 }
 
+/// Bytes of arguments and variables: they must fit into one frame, with all that is around them.
+const COMMAND_MAX: usize = CONTROL_MAX / 4 * 3;
+
 /// What the core is told; what users send is checked here.
 fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, Refusal> {
     let bytes = |text: &String| -> Result<serde_bytes::ByteBuf, Refusal> {
@@ -173,6 +174,17 @@ fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, R
             "bad_variable",
             "a variable's name may not be empty or contain `=`",
         ));
+    }
+    let size: usize =
+        args.iter().chain(env.iter().flat_map(|(k, v)| [k, v])).map(|b| b.len()).sum();
+    if size > COMMAND_MAX {
+        let message = format!(
+            "arguments and variables have {size} bytes, {COMMAND_MAX} are allowed: put them in a file"
+        );
+        return Err(Refusal::bad("command_too_long", message));
+    }
+    if submit.gpu_model.as_ref().is_some_and(|model| model.len() > 256) {
+        return Err(Refusal::bad("model_too_long", "a GPU's model may have 256 bytes"));
     }
     if submit.name.len() > 256 {
         return Err(Refusal::bad("name_too_long", "a job's name may have 256 bytes"));

@@ -49,7 +49,11 @@ pub(super) async fn logs(
     let found = find(&api, peer, job).await?;
     let view = found.view.clone();
     let pieces = viewer(&api, found, wanted, which.follow);
-    Ok(upgrade.accept(move |stream| show(stream, pieces, view)))
+    Ok(upgrade.accept(async move |stream| {
+        if let Some(stream) = stream {
+            show(stream, pieces, view).await;
+        }
+    }))
 }
 
 async fn show(mut stream: Stream, mut pieces: mpsc::Receiver<Piece>, view: JobView) {

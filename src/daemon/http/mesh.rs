@@ -1,11 +1,12 @@
 //! The mesh: status, nodes, GPUs, and waiting for a change.
 
 use axum::Json;
-use axum::extract::{Query, State};
+use axum::extract::{ConnectInfo, Query, State};
+use axum::http::StatusCode;
 use serde::Deserialize;
 
-use super::{Api, Refusal};
-use crate::api::{Addresses, Changes, GpuView, NodeView, Status};
+use super::{Api, Peer, Refusal};
+use crate::api::{Addresses, ApiError, Changes, GpuView, NodeView, Status};
 use crate::core::time::Duration;
 use crate::daemon::inbox::{Look, Request};
 
@@ -49,7 +50,14 @@ pub(super) async fn changes(
     Ok(Json(Changes { seq }))
 }
 
-pub(super) async fn leave(State(api): State<Api>) -> Json<serde_json::Value> {
+pub(super) async fn leave(
+    State(api): State<Api>,
+    ConnectInfo(peer): ConnectInfo<Peer>,
+) -> Result<Json<serde_json::Value>, Refusal> {
+    if !peer.may_rule() {
+        let message = "only the daemon's own user and root may make it leave";
+        return Err(Refusal(StatusCode::FORBIDDEN, ApiError::new("not_allowed", message)));
+    }
     api.inbox.tell(Request::Leave).await;
-    Json(serde_json::json!({ "leaving": true }))
+    Ok(Json(serde_json::json!({ "leaving": true })))
 }

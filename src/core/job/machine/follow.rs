@@ -149,6 +149,10 @@ impl Jobs {
                 self.reject(task.job, Rejection::Cancelled, at, out);
             }
             JobState::Starting { .. } if entry.recalled => self.lose(task.job, at, out),
+            JobState::Starting { .. } if task.attempt.0 >= ATTEMPTS_MAX => {
+                let why = format!("{ATTEMPTS_MAX} attempts were lost on their way to a node");
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+            }
             JobState::Starting { .. } => {
                 // Never accepted. The next attempt has another number, so that an offer still on
                 // its way is refused as an old one.
