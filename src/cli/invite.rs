@@ -9,7 +9,7 @@ use crate::clock;
 use crate::core::time::{Duration, WallTime};
 use crate::daemon::found;
 
-/// Print a ticket for one machine to join the mesh; works where the mesh's key is
+/// Print a ticket with which a machine joins the mesh; works where the mesh's key is
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  gpuvine invite --role node,submit --expires 2h")]
 pub(crate) struct Args {
@@ -37,7 +37,7 @@ pub(crate) async fn run(
     let invitation = found::invite(&paths, args.role, args.user, expires, addresses)?;
     if !printer.json() {
         printer.say(&format!(
-            "for one machine, with the roles {}, until {}. There:",
+            "a ticket with the roles {}, until {}. There:",
             args.role, invitation.expires
         ));
         printer.paste(&format!("gpuvine up --join {}", invitation.ticket));

@@ -25,7 +25,7 @@ mod rumours;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
@@ -150,8 +150,8 @@ pub struct Membership {
     suspects: BTreeMap<NodeId, (Instant, u64)>,
     /// Peers that close their link on purpose, and until when that is believed.
     parting: BTreeMap<NodeId, Instant>,
-    /// The dead, by when they died.
-    dead: VecDeque<(Instant, NodeId)>,
+    /// The dead, and when they died.
+    dead: BTreeMap<NodeId, Instant>,
 }
 
 /// A question that has not been answered.
@@ -182,7 +182,7 @@ impl Membership {
             seq: 0,
             suspects: BTreeMap::new(),
             parting: BTreeMap::new(),
-            dead: VecDeque::new(),
+            dead: BTreeMap::new(),
         }
     }
 
@@ -339,12 +339,8 @@ impl Membership {
             self.hear(Rumour { node, life, state: State::Suspect }, now, out);
         }
         self.parting.retain(|_, until| *until > now);
-        while self.dead.front().is_some_and(|(at, _)| now.since(*at) > REMEMBER) {
-            if let Some((_, node)) = self.dead.pop_front()
-                && !self.is_alive(node)
-            {
-                self.roll.remove(node);
-            }
+        for node in self.dead.extract_if(.., |_, at| now.since(*at) > REMEMBER) {
+            self.roll.remove(node.0);
         }
         let Some(node) = self.next_in_circle() else { return };
         self.seq = self.seq.wrapping_add(1);
@@ -477,10 +473,13 @@ impl Membership {
             self.suspects.remove(&node);
         }
         let again = before.is_some_and(|(old, _)| old / LIVES_PER_START < life / LIVES_PER_START);
+        if lives {
+            self.dead.remove(&node);
+        }
         if lives && (!lived || again) {
             out.push(Effect::Up(node));
         } else if lived && !lives {
-            self.dead.push_back((now, node));
+            self.dead.insert(node, now);
             out.push(Effect::Down(node));
         }
         true

@@ -1,6 +1,7 @@
 //! The `testnet` program itself, as a user starts it: what it prints for programs is whole.
 
 #![cfg(feature = "live")]
+#![allow(clippy::unwrap_used, reason = "a test that fails shall say where")]
 
 use std::process::{Command, Stdio};
 

@@ -300,6 +300,8 @@ impl<'a> Session<'a> {
                     let error = crate::api::ApiError::new("lost", told);
                     return Err(Failure { exit: Exit::Failed, error }.hint("submit it again"));
                 }
+                // The old daemon, on its last breath: not what is waited for.
+                Err(ClientError::Api(error)) if error.code == "stopping" => {}
                 Err(error @ ClientError::Api(_)) => return Err(error.into()),
                 Err(error) if clock::now() >= until => {
                     let told: Failure = error.into();

@@ -82,3 +82,14 @@ proptest! {
         prop_assert_ne!(size(&text), Ok(0));
     }
 }
+
+/// `-G0` was run as a command, after it had waited for a GPU.
+#[test]
+fn a_flag_before_the_command_is_a_flag_and_a_wrong_one_is_wrong_usage() {
+    assert_eq!(submission(&["-G0", "true"]).unwrap().gpus, 0);
+    for wrong in [&["--gpu", "1", "true"][..], &["-x", "true"], &["-G2x", "true"]] {
+        assert!(Line::try_parse_from([&["run"], wrong].concat()).is_err(), "{wrong:?}");
+    }
+    let args = submission(&["-G0", "--", "-x", "-G2"]).unwrap().args;
+    assert_eq!(args.len(), 2);
+}

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, Result};
 use clap::Subcommand;
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::mesh::Program;
 use super::talk::Talk;
@@ -67,13 +68,16 @@ pub fn as_gpuvine() -> Option<ExitCode> {
     None
 }
 
-/// Ctrl-C and SIGTERM drop what runs, and with it every process and file of the mesh.
+/// Ctrl-C, SIGTERM and SIGHUP drop what runs, and with it every process and file of the mesh.
 async fn interruptible(command: Command) -> Result<()> {
-    let mut term = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    let mut term = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     tokio::select! {
         result = run(command) => result,
         _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; the mesh is gone")),
         _ = term.recv() => Err(anyhow::anyhow!("terminated; the mesh is gone")),
+        // Its terminal was closed.
+        _ = hangup.recv() => Err(anyhow::anyhow!("hung up; the mesh is gone")),
     }
 }
 
