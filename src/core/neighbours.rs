@@ -1,10 +1,10 @@
 //! Decides to whom this node stays linked, and over whom a message travels that has no link.
 //!
-//! A small mesh is fully linked: everything is one hop. In a large one ids are a ring, and each node
-//! keeps links to its successor and to the members that follow half the ring away, a quarter, an
-//! eighth and so on (the fingers of Chord, Stoica et al. 2001): few links, connected, no agreement
-//! needed, and one that comes or goes changes the fingers of few others. Beyond those it links whom
-//! it is asked to: the controller, standbys, the peers of its tasks.
+//! A small mesh is fully linked: everything is one hop. In a large one ids are a ring, and each
+//! node keeps links to its successor and to the members that follow half the ring away, a quarter,
+//! an eighth and so on (the fingers of Chord, Stoica et al. 2001): few links, connected, no
+//! agreement needed, and one that comes or goes changes the fingers of few others. Beyond those it
+//! links whom it is asked to: the controller, standbys, the peers of its tasks.
 //!
 //! A message for a peer without a link is parked while the peer is dialled. If the dial fails, a
 //! control message travels over another member; a datagram of SWIM is lost, as its protocol
