@@ -189,6 +189,12 @@ impl Directory {
         self.nodes.iter().filter(|entry| entry.is_alive()).map(Entry::report)
     }
 
+    /// The next that is alive after an id, once around.
+    pub fn next_alive(&self, after: NodeId) -> Option<NodeId> {
+        let around = self.nodes.after(Some(after)).chain(self.nodes.iter());
+        around.take(self.nodes.len()).find(|entry| entry.is_alive()).map(Filed::node)
+    }
+
     /// How many are alive.
     pub fn living(&self) -> usize {
         self.alive

@@ -49,6 +49,18 @@ impl NodeId {
         Some(Self(key.try_into().ok()?))
     }
 
+    /// The id that follows on the ring of all ids at a distance of half the ring, halved so often.
+    pub fn plus(self, halvings: u8) -> Self {
+        let mut bytes = self.0;
+        let mut carry = 0x80_u8 >> (halvings % 8);
+        for byte in bytes[..=usize::from(halvings / 8)].iter_mut().rev() {
+            let (sum, more) = byte.overflowing_add(carry);
+            *byte = sum;
+            carry = u8::from(more);
+        }
+        Self(bytes)
+    }
+
     /// The last eight characters of the id: enough for people, and what logs and tables show.
     pub fn short(self) -> String {
         let text = self.to_string();
@@ -247,6 +259,15 @@ mod key_bytes {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn distances_on_the_ring_carry_and_go_around() {
+        let mut bytes = [0xff; 32];
+        bytes[31] = 0;
+        assert_eq!(NodeId(bytes).plus(0).0[..2], [0x7f, 0xff]);
+        assert_eq!(NodeId(bytes).plus(15).0[..3], [0, 0, 0xff]);
+        assert_eq!(NodeId(bytes).plus(255).0[30..], [0xff, 1]);
+    }
 
     #[test]
     fn a_node_id_reads_as_a_peer_id_and_back() {

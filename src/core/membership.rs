@@ -21,17 +21,20 @@
 //! list does not show has cost nothing to keep.
 
 mod datagram;
+mod probe;
 mod rumours;
+mod suspicion;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 
 use self::datagram::{Datagram, Kind, Rumour};
+use self::probe::{PROBE_EVERY, Probe};
 use self::rumours::Rumours;
+use self::suspicion::Suspicion;
 use super::id::{Incarnation, NodeId};
 use super::outbox::Outbox;
 use super::roll::{Filed, Roll};
@@ -43,20 +46,11 @@ pub const MEMBERS_MAX: usize = 16_384;
 /// Starts of one node are this many lives apart: a refutation begins a life within a start.
 const LIVES_PER_START: u64 = 1 << 16;
 
-/// Time between two probes, and after what part of it others are asked for help.
-const PROBE_EVERY: Duration = Duration::from_secs(1);
-const HELP_AFTER: Duration = Duration::from_millis(500);
-
 /// Members that are asked for help, and that are told news at once.
 const FEW: usize = 3;
 
 /// Time between two tellings while there is news.
 const TELL_EVERY: Duration = Duration::from_millis(100);
-
-/// How long a suspect has to refute: so long, and so much more for every tenfold of the mesh. It
-/// must hear of it and be heard, which takes a telling for every doubling and a half, twice.
-const SUSPECT_FOR: Duration = Duration::from_secs(3);
-const SUSPECT_FOR_TENFOLD: Duration = Duration::from_secs(1);
 
 /// How long word that a link is closed on purpose is remembered.
 const PARTING_FOR: Duration = Duration::from_secs(10);
@@ -146,21 +140,11 @@ pub struct Membership {
     probe_at: Option<Instant>,
     probe: Option<Probe>,
     seq: u32,
-    /// Suspects: until when they may refute, and the life that is suspected.
-    suspects: BTreeMap<NodeId, (Instant, u64)>,
+    suspects: BTreeMap<NodeId, Suspicion>,
     /// Peers that close their link on purpose, and until when that is believed.
     parting: BTreeMap<NodeId, Instant>,
     /// The dead, and when they died.
     dead: BTreeMap<NodeId, Instant>,
-}
-
-/// A question that has not been answered.
-#[derive(Debug)]
-struct Probe {
-    node: NodeId,
-    life: u64,
-    seq: u32,
-    help_at: Option<Instant>,
 }
 
 impl Membership {
@@ -197,7 +181,7 @@ impl Membership {
     /// When it next wants [`Input::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         let help = self.probe.as_ref().and_then(|probe| probe.help_at);
-        let suspects = self.suspects.values().map(|(until, _)| *until).min();
+        let suspects = self.suspects.values().map(|suspicion| suspicion.until).min();
         earliest([self.probe_at, help, self.tell_at, suspects])
     }
 
@@ -262,8 +246,16 @@ impl Membership {
         let sender = Rumour { node: from, life: datagram.life, state: State::Alive };
         self.hear(sender, now, out);
         self.speak_for(from, now, out);
+        let mut better = Vec::new();
         for rumour in &datagram.rumours {
             self.hear(*rumour, now, out);
+            // Who missed how a suspicion ended is told.
+            let known = self.roll.get(rumour.node).map(rumour_of);
+            let newer = known.filter(|known| rumour.state != State::Alive && known.beats(rumour));
+            better.extend(newer.filter(|known| known.node != from));
+        }
+        if !better.is_empty() {
+            self.send(from, Kind::Rumours, better, out);
         }
         match datagram.kind {
             Kind::Hello => {
@@ -302,26 +294,12 @@ impl Membership {
         {
             // This node slept. What it has not heard meanwhile says nothing about others.
             self.probe = None;
-            self.suspects.values_mut().for_each(|(until, _)| *until = *until + late);
+            self.suspects.values_mut().for_each(|suspicion| {
+                suspicion.until = suspicion.until + late;
+            });
         }
-        let due: Vec<(NodeId, u64)> = self
-            .suspects
-            .iter()
-            .filter(|(_, (until, _))| *until <= now)
-            .map(|(node, (_, life))| (*node, *life))
-            .collect();
-        for (node, life) in due {
-            self.suspects.remove(&node);
-            self.hear(Rumour { node, life, state: State::Down }, now, out);
-        }
-        if let Some(probe) = &mut self.probe
-            && probe.help_at.take_if(|at| *at <= now).is_some()
-        {
-            let (seq, node) = (probe.seq, probe.node);
-            for helper in self.some(FEW, Some(node)) {
-                self.answer(helper, Kind::AskFor(seq, node), out);
-            }
-        }
+        self.conclude(now, out);
+        self.ask_for_help(now, out);
         if self.probe_at.take_if(|at| *at <= now).is_some() {
             self.next_probe(now, out);
         }
@@ -330,93 +308,6 @@ impl Membership {
                 self.answer(node, Kind::Rumours, out);
             }
             self.tell_at = (!self.rumours.is_empty() && self.living > 0).then(|| now + TELL_EVERY);
-        }
-    }
-
-    /// Draws the conclusion from the last probe and begins another.
-    fn next_probe(&mut self, now: Instant, out: &mut Outbox<Effect>) {
-        if let Some(Probe { node, life, .. }) = self.probe.take() {
-            self.hear(Rumour { node, life, state: State::Suspect }, now, out);
-        }
-        self.parting.retain(|_, until| *until > now);
-        for node in self.dead.extract_if(.., |_, at| now.since(*at) > REMEMBER) {
-            self.roll.remove(node.0);
-        }
-        let Some(node) = self.next_in_circle() else { return };
-        self.seq = self.seq.wrapping_add(1);
-        let (seq, help_at) = (self.seq, Some(now + HELP_AFTER));
-        let life = self.roll.get(node).map_or(0, |member| member.life);
-        self.probe = Some(Probe { node, life, seq, help_at });
-        self.answer(node, Kind::Ping(seq), out);
-        self.probe_at = Some(now + PROBE_EVERY);
-    }
-
-    /// The next of the circle that is thought to live.
-    fn next_in_circle(&mut self) -> Option<NodeId> {
-        let others = if self.circle.is_empty() { self.others() } else { Vec::new() };
-        let circle = if self.circle.is_empty() { &others } else { &self.circle };
-        for _ in 0..circle.len() {
-            self.turn = (self.turn + 1) % circle.len();
-            let node = circle[self.turn];
-            if self.roll.get(node).is_some_and(|member| member.state != State::Down) {
-                return Some(node);
-            }
-        }
-        None
-    }
-
-    /// Probes come at their own time, so that nodes do not fall into step.
-    fn keep_probing(&mut self, now: Instant) {
-        if self.living == 0 {
-            self.probe_at = None;
-            self.probe = None;
-        } else if self.probe_at.is_none() {
-            self.probe_at = Some(now + PROBE_EVERY.mul_f64(self.rng.random_range(0.05..1.0)));
-            self.turn = self.rng.random_range(0..MEMBERS_MAX);
-        }
-    }
-
-    /// The living of the circle.
-    fn others(&self) -> Vec<NodeId> {
-        if self.circle.is_empty() {
-            return self.alive().collect();
-        }
-        self.circle.iter().copied().filter(|node| self.is_alive(*node)).collect()
-    }
-
-    /// A few of them, but not this one.
-    fn some(&mut self, count: usize, but: Option<NodeId>) -> Vec<NodeId> {
-        let mut others = self.others();
-        others.retain(|node| Some(*node) != but);
-        let count = count.min(others.len());
-        for at in 0..count {
-            let other = self.rng.random_range(at..others.len());
-            others.swap(at, other);
-        }
-        others.truncate(count);
-        others
-    }
-
-    /// A hint, not a verdict: the member becomes a suspect, everybody is told, and it can refute.
-    fn on_link_lost(&mut self, node: NodeId, now: Instant) {
-        if self.parting.remove(&node).is_some_and(|until| until > now) {
-            return;
-        }
-        let Some(member) = self.roll.get(node).filter(|member| member.state == State::Alive) else {
-            return;
-        };
-        let suspect = Rumour { state: State::Suspect, ..rumour_of(member) };
-        // Nothing but a suspicion: nobody comes to life or dies of it.
-        self.hear(suspect, now, &mut Outbox::new());
-        self.tell_at = Some(now);
-    }
-
-    /// A member was heard of from itself. If it is suspected, this is its refutation, for it may
-    /// never learn of the suspicion: a datagram is lost where there is no link.
-    fn speak_for(&mut self, node: NodeId, now: Instant, out: &mut Outbox<Effect>) {
-        if let Some(member) = self.roll.get(node).filter(|member| member.state == State::Suspect) {
-            let life = member.life.saturating_add(1);
-            self.hear(Rumour { node, life, state: State::Alive }, now, out);
         }
     }
 
@@ -468,7 +359,9 @@ impl Membership {
         let lives = state != State::Down;
         self.living = self.living + usize::from(lives) - usize::from(lived);
         if state == State::Suspect {
-            self.suspects.insert(node, (now + self.suspect_for(), life));
+            // Those who found out conclude first, and tell.
+            let until = now + self.suspect_for() * 3 / 2;
+            self.suspects.insert(node, Suspicion { until, life, certain: false });
         } else {
             self.suspects.remove(&node);
         }
@@ -512,11 +405,12 @@ impl Membership {
     fn about_me(&self, state: State) -> Rumour {
         Rumour { node: self.me, life: self.life, state }
     }
+}
 
-    /// Patience grows with the logarithm of the mesh.
-    fn suspect_for(&self) -> Duration {
-        let tenfolds = ((self.living + 1) as f64).log10().max(1.0);
-        SUSPECT_FOR + SUSPECT_FOR_TENFOLD.mul_f64(tenfolds)
+impl Rumour {
+    /// Whether it counts more than another about the same member.
+    fn beats(&self, other: &Self) -> bool {
+        (self.life, self.state) > (other.life, other.state)
     }
 }
 

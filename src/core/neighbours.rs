@@ -1,9 +1,10 @@
 //! Decides to whom this node stays linked, and over whom a message travels that has no link.
 //!
-//! A small mesh is fully linked: everything is one hop. In a large one each node keeps links to the
-//! members that follow it in the order of ids at distances 1, 2, 4, 8 and so on (the fingers of
-//! Chord, Stoica et al. 2001): few links, connected, and no agreement needed. Beyond those it links
-//! whom it is asked to: the controller, standbys, the peers of its tasks.
+//! A small mesh is fully linked: everything is one hop. In a large one ids are a ring, and each
+//! node keeps links to its successor and to the members that follow half the ring away, a quarter,
+//! an eighth and so on (the fingers of Chord, Stoica et al. 2001): few links, connected, no
+//! agreement needed, and one that comes or goes changes the fingers of few others. Beyond those it
+//! links whom it is asked to: the controller, standbys, the peers of its tasks.
 //!
 //! A message for a peer without a link is parked while the peer is dialled. If the dial fails, a
 //! control message travels over another member; a datagram of SWIM is lost, as its protocol
@@ -24,6 +25,7 @@
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Bound;
 
 use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
@@ -380,27 +382,35 @@ impl Neighbours {
 
     /// Everybody in a small mesh, else the fingers.
     fn choose(&self, directory: &Directory) -> Vec<NodeId> {
-        let told = directory.alive().map(|report| report.node);
-        let mut ring: Vec<NodeId> = told.filter(|node| *node != self.me).collect();
-        let known = ring.len();
-        let strangers = self.strangers.keys().filter(|node| !self.gone.contains(node));
         let is_alive = |node| directory.get(node).is_some_and(Entry::is_alive);
-        ring.extend(strangers.filter(|node| !is_alive(**node)));
-        if ring.len() > known {
-            ring.sort_unstable();
-        }
-        if ring.len() <= FULL_MAX {
-            return ring;
-        }
-        let start = ring.partition_point(|node| *node < self.me);
-        let steps = std::iter::successors(Some(1), |step| Some(step * 2));
-        let mut fingers: Vec<NodeId> = steps
-            .take_while(|step| *step <= ring.len())
-            .map(|step| ring[(start + step - 1) % ring.len()])
+        let strangers: BTreeSet<NodeId> = self
+            .strangers
+            .keys()
+            .copied()
+            .filter(|node| !self.gone.contains(node) && !is_alive(*node))
             .collect();
-        fingers.sort_unstable();
-        fingers.dedup();
-        fingers
+        if directory.living() + strangers.len() <= FULL_MAX + 1 {
+            let members = directory.alive().map(|report| report.node);
+            return members.chain(strangers).filter(|node| *node != self.me).collect();
+        }
+        let next = |after: NodeId| {
+            let behind = (Bound::Excluded(after), Bound::Unbounded);
+            let stranger = strangers.range(behind).next().or_else(|| strangers.first()).copied();
+            let found = [directory.next_alive(after), stranger].into_iter().flatten();
+            // The nearer of the two, once around.
+            found.min_by_key(|node| (*node <= after, *node))
+        };
+        let mut fingers = BTreeSet::new();
+        let nearest = next(self.me);
+        for halvings in 0..=u8::MAX {
+            let finger = next(self.me.plus(halvings));
+            fingers.extend(finger.filter(|node| *node != self.me));
+            if finger == nearest {
+                break;
+            }
+        }
+        fingers.extend(nearest.filter(|node| *node != self.me));
+        fingers.into_iter().collect()
     }
 }
 

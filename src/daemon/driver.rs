@@ -80,7 +80,7 @@ impl Driver {
             }
         }
         self.input(Input::Leave);
-        // Nobody hears them any more; and a swarm that waits for room does not hear that it is to stop.
+        // Nobody hears them any more; and a swarm that waits for room does not hear its stop.
         drop(events);
         self.hands.streams.net.stop().await;
     }

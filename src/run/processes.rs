@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The variable that marks every process of a task.
 pub(super) const MARK: &str = "GPUVINE_TASK";
 
-/// All descendants of a process. A zombie is none, unless it is a first thread that has ended before
-/// the others.
+/// All descendants of a process. A zombie is none, unless it is a first thread that has ended
+/// before the others.
 pub(super) fn descendants(of: u32) -> Vec<Pid> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for pid in all() {

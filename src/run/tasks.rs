@@ -202,7 +202,8 @@ impl Tasks {
         found
     }
 
-    /// What has become of a task; `None` if it was only written down. Its home may place that again.
+    /// What has become of a task; `None` if it was only written down. Its home may place that
+    /// again.
     async fn fate(&self, task: TaskId, about: &About) -> Option<Fate> {
         let folder = self.folder(task);
         let same_boot = about.boot == boot();

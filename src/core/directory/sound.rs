@@ -1,5 +1,5 @@
-//! Decides whether a report is one: a report beyond these limits or those of its own module is a lie
-//! or a mistake, and is dropped.
+//! Decides whether a report is one: a report beyond these limits or those of its own module is a
+//! lie or a mistake, and is dropped.
 
 use std::collections::BTreeSet;
 

@@ -267,3 +267,22 @@ fn circles_of_a_few_are_enough_for_all_to_learn_of_a_death() {
 fn down(effect: &Effect) -> Option<NodeId> {
     if let Effect::Down(node) = effect { Some(*node) } else { None }
 }
+
+#[test]
+fn who_missed_how_a_suspicion_ended_asks_before_it_condemns() {
+    let mut mesh = Mesh::new(5);
+    mesh.seen.clear();
+    let now = mesh.now;
+    let life = mesh.members[0].roll.get(node(4)).unwrap().life;
+    for at in 1..4 {
+        let refuted = Rumour { node: node(4), life: life + 1, state: State::Alive };
+        mesh.members[at].judge(refuted, now, &mut Outbox::new());
+    }
+    // Told once, and never that it is over.
+    mesh.input(node(0), Input::Circle((1..4).map(node).collect()));
+    let suspect = Rumour { node: node(4), life, state: State::Suspect };
+    mesh.members[0].judge(suspect, now, &mut Outbox::new());
+    mesh.run(Duration::from_secs(30));
+    assert!(mesh.knows(0, 4));
+    assert!(!mesh.seen.iter().any(|(_, effect)| down(effect).is_some()));
+}

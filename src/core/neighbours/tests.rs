@@ -14,7 +14,11 @@ fn id(number: u16) -> NodeId {
 
 fn neighbours(me: u16, bootstrap: &[&str]) -> Neighbours {
     let bootstrap = bootstrap.iter().map(|address| (*address).to_owned()).collect();
-    Neighbours::new(id(me), bootstrap, Vec::new(), ChaCha12Rng::seed_from_u64(1))
+    Neighbours::new(id(me), bootstrap, Vec::new(), rng())
+}
+
+fn rng() -> ChaCha12Rng {
+    ChaCha12Rng::seed_from_u64(1)
 }
 
 fn handle(neighbours: &mut Neighbours, input: Input, now: Instant) -> Vec<Effect> {
@@ -101,25 +105,43 @@ fn a_wish_for_one_that_is_gone_dials_it_at_once() {
     assert_eq!(handle(&mut neighbours, Input::Wish(id(1)), T0), dial);
 }
 
+/// Spread over the ring, as real ids are.
+fn spread(number: u16) -> NodeId {
+    id(number.wrapping_mul(40_503))
+}
+
+fn in_a_large_mesh(me: u16, others: impl Iterator<Item = u16>) -> Neighbours {
+    let mut neighbours = Neighbours::new(spread(me), Vec::new(), Vec::new(), rng());
+    for other in others.filter(|other| *other != me) {
+        neighbours.strangers.insert(spread(other), vec!["a".into()]);
+    }
+    neighbours
+}
+
 #[test]
 fn a_large_mesh_is_connected_by_few_links() {
     const SIZE: u16 = 500;
-    let mut reached = BTreeSet::from([id(0)]);
+    let mut reached = BTreeSet::from([0]);
     let mut queue = vec![0];
     while let Some(me) = queue.pop() {
-        let mut neighbours = neighbours(me, &[]);
-        for other in (0..SIZE).filter(|other| *other != me) {
-            neighbours.strangers.insert(id(other), vec!["a".into()]);
-        }
-        let wanted = neighbours.wanted(&Directory::new(), T0);
-        assert!(wanted.len() <= 9, "{}", wanted.len());
-        for other in (0..SIZE).filter(|other| wanted.contains(&id(*other))) {
-            if reached.insert(id(other)) {
+        let wanted = in_a_large_mesh(me, 0..SIZE).wanted(&Directory::new(), T0);
+        assert!(wanted.len() <= 12, "{}", wanted.len());
+        for other in (0..SIZE).filter(|other| wanted.contains(&spread(*other))) {
+            if reached.insert(other) {
                 queue.push(other);
             }
         }
     }
     assert_eq!(reached.len(), usize::from(SIZE));
+}
+
+#[test]
+fn one_that_is_gone_changes_the_fingers_of_few() {
+    let fingers = |me, gone| {
+        in_a_large_mesh(me, (0..500).filter(|other| *other != gone)).wanted(&Directory::new(), T0)
+    };
+    let changed = (0..499).filter(|me| fingers(*me, 499) != fingers(*me, u16::MAX)).count();
+    assert!((1..40).contains(&changed), "{changed}");
 }
 
 #[test]

@@ -38,6 +38,9 @@ impl Scale {
         for nodes in &self.nodes {
             let bar = indicatif::ProgressBar::new_spinner();
             let mut told = |what: &str| {
+                if bar.is_hidden() {
+                    tell(&format!("{nodes} nodes: {what}"));
+                }
                 bar.set_message(format!("{nodes} nodes: {what}"));
                 bar.tick();
             };

@@ -229,7 +229,7 @@ impl<'a> Run<'a> {
         }
         let (id, start) = (self.mesh.names[machine], Incarnation(self.starts[machine]));
         self.wait(What::Alive(id, start), "know of a start")?;
-        self.mesh.run(Duration::from_secs(10));
+        self.mesh.run(Duration::from_secs(5));
         Ok(())
     }
 
