@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 #[cfg(feature = "live")]
 use crate::live;
-use crate::sim;
+use crate::{exhaustive, sim};
 
 /// gpuvine on one machine: the core in virtual time with every fault there is, and a live mesh of
 /// daemons with simulated GPUs.
@@ -32,6 +32,9 @@ enum Command {
     /// Simulate the pinned stories: one for each fault that the core once had or must never have.
     #[command(after_help = "Example: testnet scenarios")]
     Scenarios(sim::command::Scenarios),
+    /// Visit every state that the core can reach within small limits.
+    #[command(after_help = "Example: testnet exhaust")]
+    Exhaust(exhaustive::command::Exhaust),
     #[cfg(feature = "live")]
     #[command(flatten)]
     Live(live::command::Command),
@@ -44,6 +47,7 @@ pub fn main() -> ExitCode {
         Command::Replay(arguments) => arguments.run(),
         Command::Sweep(arguments) => arguments.run(),
         Command::Scenarios(arguments) => arguments.run(),
+        Command::Exhaust(arguments) => arguments.run(),
         #[cfg(feature = "live")]
         Command::Live(command) => command.run(),
     }
