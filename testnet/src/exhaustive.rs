@@ -7,6 +7,7 @@
 
 pub mod checker;
 pub(crate) mod command;
+pub mod electing;
 pub mod leasing;
 pub mod models;
 pub mod pool;

@@ -6,6 +6,7 @@ use gpuvine::core::time::Duration;
 use indicatif::{HumanCount, ProgressBar};
 
 use super::checker::{Found, Model, search};
+use super::electing::Electing;
 use super::leasing::Leasing;
 use super::models;
 use crate::command::{print, tell};
@@ -34,9 +35,12 @@ impl Exhaust {
     pub(crate) fn run(&self) -> ExitCode {
         let wanted = |name: &str| self.model.as_deref().is_none_or(|wanted| wanted == name);
         let mut sum = Sum::default();
-        for named in models::ALL.iter().filter(|named| wanted(named.name)) {
+        for named in models::LEASES.iter().filter(|named| wanted(named.name)) {
             let mut model = Leasing::new(named.limits, None);
             sum.check(named.name, &named.limits.to_string(), &mut model);
+        }
+        for (name, limits) in models::ELECTIONS.iter().filter(|(name, _)| wanted(name)) {
+            sum.check(name, &limits.to_string(), &mut Electing::new(*limits, None));
         }
         if sum.models == 0 {
             tell("there is no such model; without a name all of them are checked");
