@@ -7,7 +7,7 @@ use clap::{Parser, Subcommand};
 
 #[cfg(feature = "live")]
 use crate::live;
-use crate::{scale, sim};
+use crate::{exhaustive, scale, sim};
 
 /// gpuvine on one machine: the core in virtual time with every fault there is, and a live mesh of
 /// daemons with simulated GPUs.
@@ -35,6 +35,9 @@ enum Command {
     /// Measure meshes of growing size in virtual time: a table, and a plot.
     #[command(after_help = "Example: testnet scale --nodes 10,100,1000 --plot scale.svg")]
     Scale(scale::command::Scale),
+    /// Visit every state that the core can reach within small limits.
+    #[command(after_help = "Example: testnet exhaust")]
+    Exhaust(exhaustive::command::Exhaust),
     #[cfg(feature = "live")]
     #[command(flatten)]
     Live(live::command::Command),
@@ -48,6 +51,7 @@ pub fn main() -> ExitCode {
         Command::Sweep(arguments) => arguments.run(),
         Command::Scenarios(arguments) => arguments.run(),
         Command::Scale(arguments) => arguments.run(),
+        Command::Exhaust(arguments) => arguments.run(),
         #[cfg(feature = "live")]
         Command::Live(command) => command.run(),
     }

@@ -6,6 +6,7 @@
 //! only promised.
 
 pub mod command;
+pub mod exhaustive;
 pub mod scale;
 pub mod sim;
 pub mod stopwatch;
