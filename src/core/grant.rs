@@ -49,7 +49,7 @@ pub enum Refusal {
     OtherIncarnation,
     /// Who presents it is not the home that it names.
     OtherHome,
-    /// It was signed by a node that is not the controller of its term, as far as this node knows.
+    /// It was signed by the lower of two controllers of its term, as far as this node knows.
     NotController,
     /// Its term is older than one this node has heard of.
     OldTerm {

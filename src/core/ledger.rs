@@ -316,20 +316,24 @@ impl Ledger {
         if !offer.may_submit {
             return Err(Refusal::MayNotSubmit);
         }
+        // The same attempt again is refused too, once it has ended: it was started already. This is
+        // said before anything else that may be wrong by now: any other refusal tells the home that
+        // the attempt never began here.
+        if let Some(latest) = self.attempts.get(&grant.job).filter(|a| **a >= grant.attempt) {
+            return Err(Refusal::OldAttempt { latest: *latest });
+        }
         if let Some(follows) = offer.follows {
             if grant.term < follows.term {
                 return Err(Refusal::OldTerm { newest: follows.term });
             }
-            if grant.term == follows.term && offer.grant.signer() != follows.controller {
+            // The lower of two reigns of one term. The higher one is honoured, as one of a later
+            // term is: it will be followed, and a refusal must not become a yes.
+            if grant.term == follows.term && offer.grant.signer() < follows.controller {
                 return Err(Refusal::NotController);
             }
         }
         if self.state != NodeState::Serving {
             return Err(Refusal::NotServing);
-        }
-        // The same attempt again is refused too, once it has ended: it was started already.
-        if let Some(latest) = self.attempts.get(&grant.job).filter(|a| **a >= grant.attempt) {
-            return Err(Refusal::OldAttempt { latest: *latest });
         }
         if self.leases.len() >= self.config.tasks_max as usize {
             return Err(Refusal::TooManyTasks { limit: self.config.tasks_max });

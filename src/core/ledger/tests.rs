@@ -100,9 +100,40 @@ fn grants_for_others_are_refused_each_with_its_reason() {
     for (offer, why) in cases {
         assert_eq!(refusal(&mut ledger(), offer), Some(why));
     }
-    let mut forged = offer(good());
-    forged.grant = Key::from_seed(&[8; 32]).sign(good());
-    assert_eq!(refusal(&mut ledger(), forged), Some(Refusal::NotController));
+    let [lower, _] = rivals();
+    let lost = Offer { grant: lower.sign(good()), ..offer(good()) };
+    assert_eq!(refusal(&mut ledger(), lost), Some(Refusal::NotController));
+}
+
+/// Two keys whose reigns of the term are lower and higher than that of the controller.
+fn rivals() -> [Key; 2] {
+    let keys = || (10..100).map(|seed| Key::from_seed(&[seed; 32]));
+    let lower = keys().find(|key| key.id() < node(CONTROLLER)).unwrap();
+    let higher = keys().find(|key| key.id() > node(CONTROLLER)).unwrap();
+    [lower, higher]
+}
+
+/// Found by the exhaustive checker, with offers that arrive again and again: what was refused as a
+/// rival's was accepted when the rival was followed, while the job ran elsewhere.
+#[test]
+fn a_grant_of_the_higher_of_two_reigns_is_honoured_before_it_is_followed() {
+    let [_, higher] = rivals();
+    let good = grant(1, &[("a", 0)]);
+    let won = Offer { grant: higher.sign(good.clone()), ..offer(good) };
+    assert_eq!(refusal(&mut ledger(), won), None);
+}
+
+/// Found by the exhaustive checker: an attempt that had run was refused as a rival's, from which
+/// its home concluded that it never began.
+#[test]
+fn an_attempt_that_was_accepted_is_never_refused_for_another_reason() {
+    let mut ledger = ledger();
+    refusal(&mut ledger, offer(grant(1, &[("a", 0)])));
+    handle(&mut ledger, Input::Gone { task: task(1) });
+    let later = Some(Reign { term: Term(8), controller: node(CONTROLLER) });
+    let again = Offer { follows: later, ..offer(grant(1, &[("a", 0)])) };
+    let seen = Refusal::OldAttempt { latest: Attempt(1) };
+    assert_eq!(refusal(&mut ledger, again), Some(seen));
 }
 
 #[test]

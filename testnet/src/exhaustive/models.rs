@@ -36,10 +36,14 @@ pub(super) const LOST: Limits = Limits { attempts: 2, streams: 3, timers: 1, ..N
 const RIVALS: Limits = Limits { rivals: true, attempts: 2, streams: 2, timers: 1, ..NETWORK };
 
 /// The models of leases.
-pub const LEASES: [Named; 8] = [
+pub const LEASES: [Named; 9] = [
     Named { name: "lost-offers", limits: LOST },
     Named { name: "rivals", limits: RIVALS },
     Named { name: "rivals-of-one-term", limits: Limits { one_term: true, ..RIVALS } },
+    Named {
+        name: "opened-again",
+        limits: Limits { one_term: true, open_again: true, attempts: 1, timers: 0, ..RIVALS },
+    },
     Named {
         name: "failed-starts",
         limits: Limits { timers: 0, failures: 1, unreachable: 1, ..LOST },

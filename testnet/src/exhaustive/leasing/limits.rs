@@ -50,6 +50,7 @@ impl fmt::Display for Limits {
             (false, _) => "one reign",
             (true, false) => "terms 1 and 2",
             (true, true) => "terms 1 and 1",
-        })
+        })?;
+        f.write_str(if self.open_again { "; streams open again and again" } else { "" })
     }
 }

@@ -4,8 +4,9 @@
 //! may arrive at any later time, as often as it likes, or never. One thing arrives at most once,
 //! [`Note::Open`], because it is what opens a stream, and the transport opens a stream once: a
 //! retransmission of QUIC or TCP is not seen above it, and nobody can replay what TLS carries. That
-//! it may arrive late, when its home has long given the stream up, is all there. An answer belongs
-//! to its stream, and a home that has closed the stream does not hear it.
+//! it may arrive late, when its home has long given the stream up, is all there. One model allows
+//! even that: it may arrive again and again. An answer belongs to its stream, and a home that has
+//! closed the stream does not hear it.
 
 use gpuvine::core::grant::{Grant, Refusal};
 use gpuvine::core::signed::Signed;
