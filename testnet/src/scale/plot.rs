@@ -61,6 +61,7 @@ fn panel(
     let mut chart = ChartBuilder::on(area)
         .caption(title, ("sans-serif", 18))
         .margin(12)
+        .margin_right(28)
         .x_label_area_size(40)
         .y_label_area_size(60)
         .build_cartesian_2d(x.log_scale(), y.log_scale())?;
