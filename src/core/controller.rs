@@ -159,6 +159,11 @@ impl Controller {
         self.reign.is_some()
     }
 
+    /// Nodes on which nothing is placed, because the link with them is lost.
+    pub fn lost(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.lost.iter().copied()
+    }
+
     /// How many requests wait here.
     pub fn waiting(&self) -> usize {
         self.reign.as_ref().map_or(0, |reign| reign.queue.len())

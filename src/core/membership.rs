@@ -200,6 +200,11 @@ impl Membership {
         self.roll.get(node).is_some_and(|member| member.state != State::Down)
     }
 
+    /// Whether a link is being closed on purpose, by either end.
+    pub fn parts_with(&self, node: NodeId, now: Instant) -> bool {
+        self.parting.get(&node).is_some_and(|until| *until > now)
+    }
+
     /// Handles one input.
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
         match input {

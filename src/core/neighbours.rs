@@ -362,7 +362,8 @@ impl Neighbours {
         now + GONE_EVERY.mul_f64(self.rng.random_range(0.5..1.5))
     }
 
-    fn wants(&self, node: NodeId, now: Instant) -> bool {
+    /// Whether a node should be linked with.
+    pub fn wants(&self, node: NodeId, now: Instant) -> bool {
         self.fingers.contains(&node) || self.wished.get(&node).is_some_and(|until| *until > now)
     }
 

@@ -283,6 +283,7 @@ impl Node {
             for node in self.directory.forget(turn.now) {
                 self.tell_neighbours(neighbours::Input::Forgotten(node), turn);
             }
+            self.look_for_lost(turn);
         }
         if election {
             self.tell_election(election::Input::Deadline, turn);
@@ -318,7 +319,11 @@ impl Node {
     fn on_unlinked(&mut self, node: NodeId, turn: &mut Turn<'_>) {
         self.tell_neighbours(neighbours::Input::Unlinked(node), turn);
         self.tell_repair(repair::Input::Unlinked(node), turn);
-        self.tell_controller(controller::Input::Unlinked(node), turn);
+        // What is closed on purpose can be opened again.
+        if !self.membership.parts_with(node, turn.now) {
+            self.tell_controller(controller::Input::Unlinked(node), turn);
+            self.look_for_lost(turn);
+        }
         self.tell_election(election::Input::Unlinked(node), turn);
         self.tell_membership(membership::Input::LinkLost(node), turn);
         turn.out.push(Effect::MeshChanged);

@@ -158,6 +158,7 @@ impl Node {
         if reign.controller == self.me {
             let members = self.membership.alive().collect();
             self.tell_controller(controller::Input::Reigns { term: reign.term, members }, turn);
+            self.look_for_lost(turn);
         } else {
             self.tell_controller(controller::Input::Deposed, turn);
             if self.is_small() {
@@ -323,6 +324,17 @@ impl Node {
         self.controller.handle(input, &fleet, turn.now, &mut effects);
         for controller::Send(to, message) in effects.drain() {
             self.say(to, message, turn);
+        }
+    }
+
+    /// A controller places nothing where it has lost a link, and in a large mesh nobody else would
+    /// open that again.
+    pub(super) fn look_for_lost(&mut self, turn: &mut Turn<'_>) {
+        if self.controller.reigns() {
+            let lost: Vec<NodeId> = self.controller.lost().collect();
+            for node in lost {
+                self.tell_neighbours(neighbours::Input::Wish(node), turn);
+            }
         }
     }
 

@@ -252,3 +252,59 @@ fn a_killed_controller_costs_a_second_and_nothing_that_runs() {
     assert!(matches!(mesh.state(3, 2), JobState::Running { .. }));
     assert!(matches!(mesh.state(2, 3), JobState::Waiting { .. }));
 }
+
+/// A node of a mesh that is too large for everybody to be linked with everybody; it reigns.
+fn controller_of_many(now: &mut Instant) -> (Node, Vec<NodeId>) {
+    let mut nodes: Vec<Node> =
+        (0..90).map(|number| Node::new(config(number, Some(number.into())), *now)).collect();
+    for (number, node) in nodes.iter_mut().enumerate() {
+        let addresses = Input::Addresses(vec![format!("m{number}")]);
+        node.handle(addresses, *now, AT, &mut Outbox::new());
+    }
+    let census = Census::of(&nodes, *now);
+    let ids = nodes.iter().map(Node::id).collect();
+    let mut first = nodes.swap_remove(0);
+    first.adopt(&census, *now, AT, &mut Outbox::new());
+    pass(&mut first, now, Duration::from_secs(1));
+    assert!(first.election().is_controller());
+    (first, ids)
+}
+
+/// Time passes for one node whose messages reach nobody; whom it dialled.
+fn pass(node: &mut Node, now: &mut Instant, span: Duration) -> Vec<NodeId> {
+    let (end, mut dialled) = (*now + span, Vec::new());
+    while let Some(at) = node.deadline().filter(|at| *at <= end) {
+        *now = at.max(*now);
+        let mut out = Outbox::new();
+        node.handle(Input::Deadline, *now, AT, &mut out);
+        while let Some(effect) = out.pop() {
+            match effect {
+                Effect::Dial(peer, _) => dialled.push(peer),
+                Effect::StoreTerm(term) => {
+                    node.handle(Input::TermStored(term), *now, AT, &mut out);
+                }
+                _ => {}
+            }
+        }
+    }
+    *now = end;
+    dialled
+}
+
+#[test]
+fn the_controller_of_a_large_mesh_looks_for_those_whose_link_it_lost() {
+    let mut now = Instant::from_nanos(1_000_000_000);
+    let (mut controller, ids) = controller_of_many(&mut now);
+    let is_wanted = |id: &NodeId| controller.neighbours().wants(*id, now);
+    let others = || ids.iter().copied().filter(|id| *id != controller.id());
+    let finger = others().find(is_wanted).unwrap();
+    let other = others().find(|id| !is_wanted(id)).unwrap();
+    // One link stays, so that it does not believe itself alone.
+    for input in [Input::Linked(finger), Input::Linked(other)] {
+        controller.handle(input, now, AT, &mut Outbox::new());
+    }
+    let mut out = Outbox::new();
+    controller.handle(Input::Unlinked(other), now, AT, &mut out);
+    assert!(out.drain().any(|effect| matches!(effect, Effect::Dial(node, _) if node == other)));
+    assert!(pass(&mut controller, &mut now, Duration::from_secs(3)).contains(&other));
+}
