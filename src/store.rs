@@ -11,6 +11,7 @@ mod fence;
 pub mod secret;
 #[cfg(test)]
 mod tests;
+pub mod whole;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -134,24 +135,16 @@ impl std::fmt::Debug for DoneBox {
     }
 }
 
-/// Reads what `gpuvine init` and `join` need, without a daemon.
+/// Writes what `gpuvine init` and `join` leave behind, without a daemon; `keep` sees what is there.
 ///
 /// # Errors
 /// If the folder is in use or cannot be read.
-pub fn keep_once(folder: &Path, keep: Vec<Keep>) -> Result<(), StoreError> {
-    let (mut database, _) = Database::open(folder)?;
+pub fn keep_once(folder: &Path, keep: impl FnOnce(&Loaded) -> Vec<Keep>) -> Result<(), StoreError> {
+    let (mut database, loaded) = Database::open(folder)?;
     let mut fence = Fence::open(folder)?;
     let mut group = Group::default();
-    keep.into_iter().for_each(|keep| group.add((keep, None), &mut fence));
+    keep(&loaded).into_iter().for_each(|keep| group.add((keep, None), &mut fence));
     group.write(&mut database, &mut fence)
-}
-
-/// The membership that a folder holds, read without a daemon.
-///
-/// # Errors
-/// If the folder is in use or cannot be read.
-pub fn credential(folder: &Path) -> Result<Option<Credential>, StoreError> {
-    Ok(Database::open(folder)?.1.credential)
 }
 
 impl Store {

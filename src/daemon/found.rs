@@ -1,6 +1,6 @@
 //! Founding a mesh, inviting into it, and joining one: what happens to the files of a node.
 
-use std::io::Write as _;
+use std::path::Path;
 
 use anyhow::{Context as _, Result, bail};
 use rand::TryRng as _;
@@ -15,7 +15,7 @@ use crate::core::id::{MeshId, NodeId};
 use crate::core::signed::Key;
 use crate::core::time::WallTime;
 use crate::store::secret::{self, Secret};
-use crate::store::{Keep, credential, keep_once};
+use crate::store::{Keep, keep_once, whole};
 
 /// A mesh that was founded.
 #[derive(Debug, Serialize)]
@@ -52,20 +52,12 @@ pub fn init(paths: &Paths) -> Result<Founded> {
         bail!("{} belongs to mesh {mesh} already", paths.dir.display());
     }
     // One that was killed half way has left its key; nobody can be a member of that mesh yet.
-    let seed = match secret::read(&paths.mesh_key())? {
-        Some(seed) => seed,
-        None => {
-            let seed = random()?;
-            secret::create(&paths.mesh_key(), &seed)?;
-            seed
-        }
-    };
-    let mesh_key = MeshKey::from_seed(*seed);
+    let mesh_key = MeshKey::from_seed(*secret_at(&paths.mesh_key())?);
     let node = identity(paths)?.id();
     let grantee = Grantee { roles: Roles::ALL, user: None, expires: None };
     let token = mesh_key.mint(&grantee)?.bind(mesh_key.mesh(), node)?;
     let credential = Keep::Credential(Box::new(Credential { token, endorsed: None }));
-    keep_once(&paths.dir, vec![credential, Keep::Seniority(0)])?;
+    keep_once(&paths.dir, |_| vec![credential, Keep::Seniority(0)])?;
     write_mesh(paths, &mesh_key.mesh().to_string())?;
     Ok(Founded {
         mesh: mesh_key.mesh().to_string(),
@@ -123,11 +115,7 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
     let node: NodeId = identity(paths)?.id();
     let token = ticket.token.bind(ticket.mesh, node).context("the ticket cannot be used")?;
     let new = Credential { token, endorsed: None };
-    let kept = credential(&paths.dir)?;
     let mut keep = Vec::new();
-    if kept.is_none_or(|kept| is_better(&new, &kept, ticket.mesh, node)) {
-        keep.push(Keep::Credential(Box::new(new)));
-    }
     // The members that the ticket names are remembered: a restart needs no ticket.
     for address in &ticket.addresses {
         let member = address.rsplit_once("/p2p/").map(|(_, id)| id.parse::<NodeId>());
@@ -136,7 +124,13 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
             keep.push(Keep::Peer(member, all.cloned().collect()));
         }
     }
-    keep_once(&paths.dir, keep)?;
+    keep_once(&paths.dir, |loaded| {
+        let kept = loaded.credential.as_ref();
+        if kept.is_none_or(|kept| is_better(&new, kept, ticket.mesh, node)) {
+            keep.push(Keep::Credential(Box::new(new)));
+        }
+        keep
+    })?;
     write_mesh(paths, &ticket.mesh.to_string())
 }
 
@@ -161,16 +155,9 @@ pub(super) fn mesh(paths: &Paths) -> Result<Option<String>> {
 
 fn write_mesh(paths: &Paths, mesh: &str) -> Result<()> {
     let path = paths.dir.join(MESH);
-    let write = || {
-        // Whole or not at all, also if the power fails: without it the node belongs nowhere.
-        let new = path.with_extension("new");
-        let mut file = std::fs::File::create(&new)?;
-        writeln!(file, "{mesh}")?;
-        file.sync_all()?;
-        std::fs::rename(&new, &path)?;
-        std::fs::File::open(&paths.dir)?.sync_all()
-    };
-    write().with_context(|| format!("cannot write {}", path.display()))
+    // Without it the node belongs nowhere.
+    whole::replace(&path, format!("{mesh}\n").as_bytes())
+        .with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// The node's identity; made at the first need.
@@ -180,12 +167,16 @@ pub(super) fn identity(paths: &Paths) -> Result<Key> {
 
 /// The secret of the node's identity.
 pub(super) fn seed(paths: &Paths) -> Result<Secret> {
-    let path = paths.identity();
-    if let Some(seed) = secret::read(&path)? {
+    secret_at(&paths.identity())
+}
+
+/// A secret that is kept there; made at the first need.
+fn secret_at(path: &Path) -> Result<Secret> {
+    if let Some(seed) = secret::read(path)? {
         return Ok(seed);
     }
     let seed = random()?;
-    secret::create(&path, &seed)?;
+    secret::create(path, &seed)?;
     Ok(seed)
 }
 
@@ -200,9 +191,20 @@ pub(super) fn random() -> Result<Secret> {
 mod tests {
     use super::*;
     use crate::auth::{Endorsed, Endorsement};
+    use crate::store::Loaded;
 
-    fn paths(root: &std::path::Path) -> Paths {
+    fn paths(root: &Path) -> Paths {
         Paths { dir: root.join("state"), socket: root.join("sock") }
+    }
+
+    fn credential(node: &Paths) -> Credential {
+        let mut found = None;
+        let look = |loaded: &Loaded| {
+            found = loaded.credential.clone();
+            Vec::new()
+        };
+        keep_once(&node.dir, look).unwrap();
+        found.unwrap()
     }
 
     fn invited(mesh: &Paths, lasts_ms: u64) -> Ticket {
@@ -220,9 +222,9 @@ mod tests {
         init(&founder).unwrap();
         let ticket = invited(&founder, 60_000);
         join(&member, &ticket).unwrap();
-        let kept = credential(&member.dir).unwrap().unwrap();
+        let kept = credential(&member);
         let node = identity(&member).unwrap().id();
-        let by = credential(&founder.dir).unwrap().unwrap();
+        let by = credential(&founder);
         let endorsement = Endorsement {
             mesh: ticket.mesh,
             peer: node,
@@ -232,9 +234,10 @@ mod tests {
         let endorsement = identity(&founder).unwrap().sign(endorsement);
         let endorsed =
             Credential { endorsed: Some(Endorsed { endorsement, by: Box::new(by) }), ..kept };
-        keep_once(&member.dir, vec![Keep::Credential(Box::new(endorsed.clone()))]).unwrap();
+        let keep = vec![Keep::Credential(Box::new(endorsed.clone()))];
+        keep_once(&member.dir, |_| keep).unwrap();
         join(&member, &ticket).unwrap();
-        assert_eq!(credential(&member.dir).unwrap(), Some(endorsed));
+        assert_eq!(credential(&member), endorsed);
     }
 
     /// Killed between its two files.

@@ -154,12 +154,12 @@ pub(crate) async fn run(
                 forward.begin(task);
                 let (reader, writer) = split(stream);
                 let credit = Credit { taken: input.taken(), received: None };
-                let (taken_in, taken) = watch::channel(credit);
+                let (credit_in, credit) = watch::channel(credit);
                 let follow = forward.output.is_some().then_some(forward.passed);
-                let send = Send { writer, input: &mut input, stop: &mut stop, taken };
+                let send = Send { writer, input: &mut input, stop: &mut stop, credit };
                 // Whichever direction ends first ends the stream.
                 tokio::select! {
-                    end = forward.run(reader, taken_in) => end,
+                    end = forward.run(reader, credit_in) => end,
                     end = send.run(task, first, follow, &mut orders) => end,
                 }
             }
@@ -220,7 +220,7 @@ impl Forward {
     async fn run(
         &mut self,
         mut reader: Reader,
-        taken: watch::Sender<Credit>,
+        credit: watch::Sender<Credit>,
     ) -> Result<End, StreamError> {
         loop {
             match reader.next().await? {
@@ -231,7 +231,7 @@ impl Forward {
                     return Err(StreamError::Protocol("a node sent input"));
                 }
                 Frame::Control(message) => {
-                    if let Some(end) = self.on_control(message, &taken).await? {
+                    if let Some(end) = self.on_control(message, &credit).await? {
                         return Ok(end);
                     }
                 }
@@ -309,7 +309,7 @@ struct Send<'a> {
     /// A stop that was ordered: repeated on every new stream, for the last one may have lost it.
     stop: &'a mut Option<bool>,
     /// How far the node has got with it.
-    taken: watch::Receiver<Credit>,
+    credit: watch::Receiver<Credit>,
 }
 
 impl Send<'_> {
@@ -356,8 +356,8 @@ impl Send<'_> {
                     Some(Order::Connected { .. }) => {}
                     None => return Ok(End::Acknowledged),
                 },
-                Ok(()) = self.taken.changed() => {
-                    let credit = *self.taken.borrow_and_update();
+                Ok(()) = self.credit.changed() => {
+                    let credit = *self.credit.borrow_and_update();
                     self.input.take(credit.taken);
                     cursor = cursor.or(credit.received);
                 }

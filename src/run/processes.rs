@@ -12,21 +12,20 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The variable that marks every process of a task.
 pub(super) const MARK: &str = "GPUVINE_TASK";
 
-/// All descendants of a process. A zombie is none, unless it is a first thread that has ended
-/// before the others.
+/// All descendants of a process that live.
 pub(super) fn descendants(of: u32) -> Vec<Pid> {
     let mut children: BTreeMap<u32, Vec<(u32, bool)>> = BTreeMap::new();
     for pid in all() {
-        if let Some((parent, zombie)) = parent(pid) {
-            children.entry(parent).or_default().push((pid, zombie));
+        if let Some((parent, lives)) = parent(pid) {
+            children.entry(parent).or_default().push((pid, lives));
         }
     }
     let mut found = Vec::new();
     let mut next = vec![of];
     while let Some(parent) = next.pop() {
-        for (pid, zombie) in children.remove(&parent).unwrap_or_default() {
+        for (pid, lives) in children.remove(&parent).unwrap_or_default() {
             next.push(pid);
-            if !zombie || threads(pid).len() > 1 {
+            if lives {
                 found.extend(to_pid(pid));
             }
         }
@@ -42,7 +41,7 @@ pub(super) fn marked(task: &str) -> Vec<Pid> {
         .filter(|pid| {
             let environ = environ(*pid);
             environ.split(|byte| *byte == 0).any(|entry| entry == mark)
-                && parent(*pid).is_some_and(|(_, zombie)| !zombie || threads(*pid).len() > 1)
+                && parent(*pid).is_some_and(|(_, lives)| lives)
         })
         .filter_map(to_pid)
         .collect()
@@ -85,13 +84,13 @@ fn threads(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-/// A process's parent, and whether it is a zombie.
+/// A process's parent, and whether it lives: it is no zombie, or one only in its first thread.
 fn parent(pid: u32) -> Option<(u32, bool)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name stands in parentheses and may contain anything: fields are counted from its end.
     let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_ascii_whitespace();
-    let zombie = matches!(fields.next()?, "Z" | "X");
-    Some((fields.next()?.parse().ok()?, zombie))
+    let lives = !matches!(fields.next()?, "Z" | "X") || threads(pid).len() > 1;
+    Some((fields.next()?.parse().ok()?, lives))
 }
 
 fn to_pid(pid: u32) -> Option<Pid> {

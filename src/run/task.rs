@@ -92,10 +92,28 @@ impl Task {
         folder: PathBuf,
         stream: UnixStream,
         received: Vec<u8>,
+        stdin: (u64, u64),
+    ) -> Self {
+        Self::follow(task, folder, Some((stream, received)), stdin)
+    }
+
+    /// Takes up what is left of a task whose keeper is gone, and which SIGKILL did not end.
+    pub(super) fn orphan(task: TaskId, folder: PathBuf) -> Self {
+        Self::follow(task, folder, None, (0, 0))
+    }
+
+    fn follow(
+        task: TaskId,
+        folder: PathBuf,
+        keeper: Option<(UnixStream, Vec<u8>)>,
         (stdin_received, stdin_taken): (u64, u64),
     ) -> Self {
-        let (reader, writer) = stream.into_split();
-        let control = TaskControl { writer: Arc::new(Mutex::new(Some(writer))) };
+        let split = |(stream, received): (UnixStream, _)| {
+            let (reader, writer) = stream.into_split();
+            ((reader, received), writer)
+        };
+        let (keeper, writer) = keeper.map(split).unzip();
+        let control = TaskControl { writer: Arc::new(Mutex::new(writer)) };
         let (events_in, events) = mpsc::channel(EVENTS_MAX);
         let (totals_in, totals) = watch::channel(Totals::default());
         let (taken_in, taken) = watch::channel(stdin_taken);
@@ -103,27 +121,15 @@ impl Task {
         let ends = control.clone();
         tokio::spawn(async move {
             // The last event is never lost: it is what frees the GPUs.
-            let outcome = listener.listen(reader, received, &events_in).await;
+            let outcome = match keeper {
+                Some((reader, received)) => listener.listen(reader, received, &events_in).await,
+                None => listener.without_keeper(&events_in).await,
+            };
             let _ = events_in.send(Event::Gone(outcome)).await;
             ends.close().await;
         });
         let input = TaskInput { control: control.clone(), sent: stdin_received, taken };
         Self { control, input, events, totals, stdin_received }
-    }
-
-    /// Takes up what is left of a task whose keeper is gone, and which SIGKILL did not end.
-    pub(super) fn orphan(task: TaskId, folder: PathBuf) -> Self {
-        let control = TaskControl { writer: Arc::default() };
-        let (events_in, events) = mpsc::channel(EVENTS_MAX);
-        let (totals_in, totals) = watch::channel(Totals::default());
-        let (taken_in, taken) = watch::channel(0);
-        let listener = Listener { task, folder, totals: totals_in, taken: taken_in };
-        tokio::spawn(async move {
-            let outcome = listener.without_keeper(&events_in).await;
-            let _ = events_in.send(Event::Gone(outcome)).await;
-        });
-        let input = TaskInput { control: control.clone(), sent: 0, taken };
-        Self { control, input, events, totals, stdin_received: 0 }
     }
 }
 

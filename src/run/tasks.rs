@@ -206,22 +206,21 @@ impl Tasks {
     /// again.
     async fn fate(&self, task: TaskId, about: &About) -> Option<Fate> {
         let folder = self.folder(task);
-        let same_boot = about.boot == boot();
+        if about.boot != boot() {
+            let why = "its machine was restarted".to_owned();
+            let lost = || Fate::Ended(Outcome::Lost { why }, Totals::default());
+            return Some(recorded(&folder).unwrap_or_else(lost));
+        }
         // Before anything else, so that a keeper that is slow to begin does not begin after this.
-        if same_boot && take_keepers_place(&folder) {
+        if take_keepers_place(&folder) {
             return None;
         }
-        let alive = if same_boot { Some(self.reconnect(task, &folder).await) } else { None };
-        let silent = alive.as_ref().is_some_and(|a| a.as_ref().is_err_and(is_timeout));
-        if let Some(Ok(alive)) = alive {
-            return Some(Fate::Alive(alive));
-        }
-        if let Ok(Ending { outcome, totals }) = load(&folder.join("outcome")) {
-            return Some(Fate::Ended(outcome, totals));
-        }
-        if !same_boot {
-            let why = "its machine was restarted".to_owned();
-            return Some(Fate::Ended(Outcome::Lost { why }, Totals::default()));
+        let silent = match self.reconnect(task, &folder).await {
+            Ok(alive) => return Some(Fate::Alive(alive)),
+            Err(error) => error.kind() == io::ErrorKind::TimedOut,
+        };
+        if let Some(ended) = recorded(&folder) {
+            return Some(ended);
         }
         // A keeper makes the output files, then starts the command. One that does not answer may
         // still do both.
@@ -322,8 +321,10 @@ fn take_keepers_place(folder: &Path) -> bool {
     open_new(&folder.join(SOCKET)).is_ok()
 }
 
-fn is_timeout(error: &io::Error) -> bool {
-    error.kind() == io::ErrorKind::TimedOut
+/// The end that a keeper has left in the folder.
+fn recorded(folder: &Path) -> Option<Fate> {
+    let Ending { outcome, totals } = load(&folder.join("outcome")).ok()?;
+    Some(Fate::Ended(outcome, totals))
 }
 
 /// Connects to a keeper's socket, however long the path to it is.

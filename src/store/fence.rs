@@ -3,13 +3,13 @@
 //! Thirty-two bytes in a file of their own: both numbers and a checksum, replaced whole. A file
 //! that is damaged is an error, not a zero.
 
-use std::fs::{self, File};
-use std::io::{self, Write as _};
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest as _, Sha256};
 
-use super::StoreError;
+use super::{StoreError, whole};
 use crate::core::id::{Incarnation, Term};
 
 /// The fence of one state folder.
@@ -59,22 +59,10 @@ impl Fence {
         if self.saved == now {
             return Ok(false);
         }
-        self.replace().map_err(|source| StoreError::File { path: self.path.clone(), source })?;
+        whole::replace(&self.path, &encode(self.incarnation, self.term))
+            .map_err(|source| StoreError::File { path: self.path.clone(), source })?;
         self.saved = now;
         Ok(true)
-    }
-
-    fn replace(&self) -> io::Result<()> {
-        let new = self.path.with_extension("new");
-        let mut file = File::create(&new)?;
-        file.write_all(&encode(self.incarnation, self.term))?;
-        file.sync_all()?;
-        fs::rename(&new, &self.path)?;
-        // The rename itself is on disk when the folder is.
-        match self.path.parent() {
-            Some(folder) => File::open(folder)?.sync_all(),
-            None => Ok(()),
-        }
     }
 }
 

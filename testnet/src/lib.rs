@@ -7,6 +7,7 @@
 
 pub mod command;
 pub mod exhaustive;
+mod rank;
 pub mod scale;
 pub mod sim;
 pub mod stopwatch;

@@ -13,5 +13,3 @@ pub mod talk;
 pub mod task;
 pub mod up;
 pub mod witness;
-
-pub use crate::stopwatch;

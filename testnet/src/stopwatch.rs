@@ -1,6 +1,6 @@
 //! Measures what a demo or benchmark reports.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// A running stopwatch.
 #[derive(Clone, Copy, Debug)]
@@ -15,6 +15,11 @@ impl Stopwatch {
 
     /// Milliseconds since the start.
     pub fn ms(&self) -> f64 {
-        self.0.elapsed().as_secs_f64() * 1_000.0
+        self.elapsed().as_secs_f64() * 1_000.0
+    }
+
+    /// Time since the start.
+    pub fn elapsed(&self) -> Duration {
+        self.0.elapsed()
     }
 }

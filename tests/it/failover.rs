@@ -1,7 +1,7 @@
 //! The controller is lost, again and again.
 
-use testnet::live::stopwatch::Stopwatch;
 use testnet::live::task::Counter;
+use testnet::stopwatch::Stopwatch;
 
 use crate::support::mesh;
 

@@ -7,6 +7,7 @@ use tokio::sync::mpsc;
 
 use super::input::stdin;
 use super::printing::{Printing, Stop, Stream};
+use crate::api::ApiError;
 use crate::api::attach::{self, Frame};
 use crate::api::client::{Attached, Client, ClientError};
 use crate::api::{JobView, Submit};
@@ -297,7 +298,7 @@ impl<'a> Session<'a> {
                 Err(ClientError::Api(error)) if error.code == "no_such_job" => {
                     let told =
                         format!("job {job} is lost: its daemon was killed before it was kept");
-                    let error = crate::api::ApiError::new("lost", told);
+                    let error = ApiError::new("lost", told);
                     return Err(Failure { exit: Exit::Failed, error }.hint("submit it again"));
                 }
                 // The old daemon, on its last breath: not what is waited for.
@@ -324,7 +325,7 @@ impl<'a> Session<'a> {
 }
 
 fn interrupted(signal: u8) -> Failure {
-    let error = crate::api::ApiError::new("interrupted", "interrupted");
+    let error = ApiError::new("interrupted", "interrupted");
     Failure { exit: Exit::Task(128 + signal), error }
 }
 

@@ -3,13 +3,14 @@
 use std::process::ExitCode;
 
 use gpuvine::core::time::Duration;
-use indicatif::{HumanCount, ProgressBar};
+use indicatif::HumanCount;
 
 use super::checker::{Found, Model, search};
 use super::electing::Electing;
 use super::leasing::Leasing;
 use super::models;
 use crate::command::{print, tell};
+use crate::stopwatch::Stopwatch;
 
 /// How long a model may take before it says how far it is.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -53,7 +54,7 @@ impl Exhaust {
 impl Sum {
     /// Visits all states of a model and says what came of it.
     fn check<M: Model>(&mut self, name: &str, limits: &str, model: &mut M) {
-        let watch = ProgressBar::hidden();
+        let watch = Stopwatch::start();
         let mut told = PATIENCE;
         let found = search(model, &mut |known, visited| {
             if watch.elapsed() >= told {

@@ -19,8 +19,8 @@ use self::findings::Findings;
 use super::command::print;
 use super::figures::Spread;
 use super::mesh::{Mesh, Program};
-use super::stopwatch::Stopwatch;
 use super::talk::Talk;
+use crate::stopwatch::Stopwatch;
 
 /// Submissions in flight when the rate is measured.
 const IN_FLIGHT: [usize; 3] = [1, 8, 64];

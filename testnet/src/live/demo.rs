@@ -11,9 +11,9 @@ use serde::Serialize;
 
 use super::figures::{Figure, Spread, table};
 use super::mesh::{Mesh, Node, Program, View};
-use super::stopwatch::Stopwatch;
 use super::talk::Talk;
 use super::task::Counter;
+use crate::stopwatch::Stopwatch;
 
 /// The machines: name and GPUs.
 const NODES: [(&str, &str); 5] = [

@@ -3,6 +3,8 @@
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 
+use crate::rank::nearest;
+
 /// How long many runs of one thing took, in milliseconds.
 #[derive(Clone, Debug, Serialize)]
 pub struct Spread {
@@ -22,16 +24,12 @@ impl Spread {
     /// The spread of some times in milliseconds; `None` of none.
     pub fn of(mut times: Vec<f64>) -> Option<Self> {
         times.sort_by(f64::total_cmp);
-        let last = times.len().checked_sub(1)?;
-        // Nearest rank: the smallest time that so many of all do not exceed.
-        let rank =
-            |part: usize| times[(times.len() * part).div_ceil(100).saturating_sub(1).min(last)];
         Some(Self {
             count: times.len(),
-            median_ms: rank(50),
-            p90_ms: rank(90),
-            p99_ms: rank(99),
-            max_ms: times[last],
+            median_ms: nearest(&times, 50)?,
+            p90_ms: nearest(&times, 90)?,
+            p99_ms: nearest(&times, 99)?,
+            max_ms: nearest(&times, 100)?,
         })
     }
 }

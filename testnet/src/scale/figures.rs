@@ -3,6 +3,8 @@
 use gpuvine::core::time::Duration;
 use serde::Serialize;
 
+use crate::rank::nearest;
+
 /// How long something took at many machines, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Spread {
@@ -16,10 +18,9 @@ impl Spread {
     /// The spread of some times; nothing of none.
     pub(super) fn of(mut times: Vec<Duration>) -> Self {
         times.sort_unstable();
-        // Nearest rank: the smallest time that so many of all do not exceed.
-        let rank = |part: usize| {
-            let at = (times.len() * part).div_ceil(100).saturating_sub(1);
-            times.get(at).map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
+        let rank = |percent| {
+            let time: Option<Duration> = nearest(&times, percent);
+            time.map_or(0.0, |time| time.as_secs_f64() * 1_000.0)
         };
         Self { p50_ms: rank(50), p99_ms: rank(99) }
     }

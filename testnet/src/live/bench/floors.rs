@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::streams;
 use crate::live::figures::Spread;
-use crate::live::stopwatch::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// How often the small ones are measured.
 const ROUNDS: usize = 200;

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::live::figures::Spread;
 use crate::live::mesh::Mesh;
-use crate::live::stopwatch::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// What nodes cost that do nothing.
 #[derive(Debug, Serialize)]

@@ -6,7 +6,7 @@ use tokio::task::JoinSet;
 
 use crate::live::figures::Spread;
 use crate::live::mesh::{Mesh, PATIENCE};
-use crate::live::stopwatch::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// From the SIGKILL of a daemon that is not the controller until every other knows that it is dead.
 pub(super) async fn deaths(mesh: &mut Mesh, kills: usize) -> Result<Spread> {

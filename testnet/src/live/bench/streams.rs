@@ -13,7 +13,7 @@ use libp2p::{PeerId, identity, tcp, tls, yamux};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio_util::compat::{Compat, FuturesAsyncReadCompatExt as _};
 
-use crate::live::stopwatch::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// Bytes that are written at once: as many as a frame of a task stream has.
 const PIECE: usize = 64 * 1024;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::live::figures::Spread;
 use crate::live::mesh::{Mesh, Node};
-use crate::live::stopwatch::Stopwatch;
+use crate::stopwatch::Stopwatch;
 
 /// Tasks before those that are timed.
 const WARM_UP: usize = 20;
