@@ -9,6 +9,7 @@ mod admission;
 mod behaviour;
 mod dialer;
 mod frames;
+mod gathered;
 mod gossip;
 mod link;
 mod silence;
