@@ -196,7 +196,7 @@ impl Host {
                 Frame::Control(ToNode::Acknowledge) => {
                     self.inbox.acknowledged(hosted.task).await;
                     if let Some(oldest) = self.table.heard(hosted.task) {
-                        hosted.tasks.forget(oldest).await;
+                        oldest.forget().await;
                     }
                     return Ok(());
                 }

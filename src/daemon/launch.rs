@@ -113,7 +113,7 @@ impl Launcher {
             let _ = input.end().await;
         });
         let (inbox, table, tasks) = (self.inbox.clone(), self.table.clone(), self.tasks.clone());
-        let task = record.task;
+        let (task, over) = (record.task, Arc::clone(&hosted));
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 match event {
@@ -123,9 +123,10 @@ impl Launcher {
                         // The GPU first: whoever hears of the end may want it.
                         inbox.ledger(Input::Gone { task }).await;
                         ended_in.send_replace(Some((outcome, clock::wall())));
+                        over.stdin.close();
                         tasks.prepare();
                         if let Some(oldest) = table.ended(task) {
-                            tasks.forget(oldest).await;
+                            oldest.forget().await;
                         }
                     }
                 }
@@ -171,7 +172,7 @@ impl Launcher {
             tasks: self.tasks.clone(),
         }));
         if let Some(oldest) = self.table.ended(task) {
-            self.tasks.forget(oldest).await;
+            oldest.forget().await;
         }
     }
 }

@@ -11,7 +11,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use super::folder::{open_new, open_read};
+use super::folder::{open_again, open_read};
 
 /// Which of a task's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ pub(super) struct OutputWriter {
 impl OutputWriter {
     /// A new, empty file.
     pub(super) fn create(folder: &Path, which: Which, cap: u64) -> io::Result<Self> {
-        let file = open_new(&folder.join(which.file()))?;
+        let file = open_again(&folder.join(which.file()))?;
         Ok(Self { file, layout: Layout::new(cap), total: 0, mark: Mark::default(), marked: true })
     }
 
