@@ -195,6 +195,7 @@ impl Host {
                 }
                 Frame::Control(ToNode::Acknowledge) => {
                     self.inbox.acknowledged(hosted.task).await;
+                    hosted.tasks.mark_heard(hosted.task).await;
                     if let Some(oldest) = self.table.heard(hosted.task) {
                         oldest.forget().await;
                     }

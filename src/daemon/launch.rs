@@ -138,7 +138,7 @@ impl Launcher {
     /// Finds the tasks of before this start again: those that live keep their leases.
     pub(crate) async fn recover(&self) {
         self.tasks.prepare();
-        for Recovered { task, about, fate } in self.tasks.recover().await {
+        for Recovered { task, about, fate, heard } in self.tasks.recover().await {
             let Ok(record) = codec::decode::<LeaseRecord>(&about) else {
                 tracing::warn!(%task, "a task's record cannot be read; it is ended and forgotten");
                 if let Fate::Alive(alive) = fate {
@@ -153,7 +153,12 @@ impl Launcher {
                     self.inbox.ledger(Input::Adopt(record.clone())).await;
                     self.host(&record, alive);
                 }
-                Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals).await,
+                Fate::Ended(outcome, totals) => {
+                    self.recall(task, &record, outcome, totals).await;
+                    if let Some(oldest) = heard.then(|| self.table.heard(task)).flatten() {
+                        oldest.forget().await;
+                    }
+                }
             }
         }
     }

@@ -6,6 +6,7 @@
 //! | `sock` | keeper, first of all | where a daemon that comes back connects |
 //! | `stdout`, `stderr` | keeper | the output, capped |
 //! | `outcome` | keeper, at the end | how the task ended, and how much output there was |
+//! | `heard` | daemon | the same, once its home knows of it |
 //! | `work/` | daemon | the task's own directory |
 //!
 //! Folders are 0700 and nothing in them is followed if it is a symbolic link: the task may have the
@@ -29,6 +30,9 @@ pub(super) const SOCKET: &str = "sock";
 
 /// How the task ended, once its keeper has seen it out.
 pub(super) const OUTCOME: &str = "outcome";
+
+/// The same once the task's home knows of it.
+pub(super) const HEARD: &str = "heard";
 
 /// What cannot be done with a task's folder.
 #[derive(Debug, thiserror::Error)]

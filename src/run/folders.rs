@@ -12,7 +12,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::folder::{FolderError, OUTCOME, SOCKET, make_dir, name, retire, task_of};
+use super::folder::{
+    FolderError, HEARD, OUTCOME, SOCKET, make_dir, name, open_again, retire, task_of,
+};
 use super::output::Which;
 use crate::core::task::TaskId;
 
@@ -119,6 +121,21 @@ impl Folders {
         Ok(())
     }
 
+    /// Writes down that its home knows how a task ended.
+    ///
+    /// # Errors
+    /// If the disk fails.
+    pub(super) fn mark_heard(&self, task: TaskId) -> io::Result<()> {
+        let folder = self.of(task);
+        match fs::rename(folder.join(OUTCOME), folder.join(HEARD)) {
+            // Its keeper was killed and left none.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                open_again(&folder.join(HEARD)).map(drop)
+            }
+            renamed => renamed,
+        }
+    }
+
     /// Removes the folder of a task, whatever is in it.
     ///
     /// # Errors
@@ -144,6 +161,10 @@ fn empty(folder: &Path) -> io::Result<()> {
         if !belongs {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
+    }
+    match fs::rename(folder.join(HEARD), folder.join(OUTCOME)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
     }
     // The last to be written. Without it the task may be half alive.
     retire(&folder.join(OUTCOME))?;
@@ -187,7 +208,7 @@ fn make_writable(folder: &Path) -> io::Result<()> {
 mod tests {
     use super::*;
     use crate::core::id::{Attempt, JobId};
-    use crate::run::folder::{load, open_again, save};
+    use crate::run::folder::{load, save};
 
     fn task(job: u64) -> TaskId {
         TaskId { job: JobId::from_bits(job), attempt: Attempt(1) }
@@ -218,6 +239,7 @@ mod tests {
         let (_root, folders) = folders();
         let first = ended(&folders, 1);
         fs::write(first.join(WORK).join("mine"), "x").unwrap();
+        folders.mark_heard(task(1)).unwrap();
         folders.recycle(task(1)).unwrap();
         assert!(!first.exists());
         assert!(folders.tasks().is_empty());
@@ -256,6 +278,7 @@ mod tests {
         let copy = folders.root().join("copy");
         fs::hard_link(linked.join("stdout"), &copy).unwrap();
         for job in 1..=3 {
+            folders.mark_heard(task(job)).unwrap();
             folders.recycle(task(job)).unwrap();
         }
         assert!(folders.lock().there.is_empty());

@@ -30,7 +30,7 @@ use crate::core::task::Outcome;
 use crate::core::time::{Duration, Instant, earliest};
 
 /// Bytes written to an output file at once.
-const WRITE_MAX: usize = 64 * 1024;
+pub(super) const WRITE_MAX: usize = 64 * 1024;
 
 /// How often SIGKILL is repeated while something is left, and after how long that is called stuck.
 const KILL_AGAIN: Duration = Duration::from_secs(1);

@@ -6,11 +6,14 @@
 //! of an earlier round it says so in a [`Mark`] behind the ring, and a reader looks there after it
 //! has read: what it took is either right, or known not to be.
 
+mod salvage;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
+pub(super) use self::salvage::salvage;
 use super::folder::{open_again, open_read};
 
 /// Which of a task's outputs.

@@ -9,10 +9,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use super::environment::Variable;
-use super::folder::{About, Ending, FolderError, OUTCOME, SOCKET, boot, load, open_new, save};
+use super::folder::{
+    About, Ending, FolderError, HEARD, OUTCOME, SOCKET, boot, load, open_new, save,
+};
 use super::folders::Folders;
 use super::keepers::Keepers;
-use super::output::{OutputReader, Which};
+use super::output::{OutputReader, Which, salvage};
 use super::protocol::{Start, ToDaemon, ToKeeper, Totals, frame, take};
 use super::task::{StartError, Task, end_leftovers, lost_with_keeper};
 use crate::core::task::{Outcome, TaskId};
@@ -47,6 +49,8 @@ pub struct Recovered {
     pub about: Vec<u8>,
     /// What has become of it.
     pub fate: Fate,
+    /// Whether its home knows how it ended.
+    pub heard: bool,
 }
 
 /// What has become of a task while there was no daemon.
@@ -145,7 +149,8 @@ impl Tasks {
             match load::<About>(&self.folder(task).join("about")) {
                 Ok(about) => match self.fate(task, &about).await {
                     Some(fate) => {
-                        found.push(Recovered { task, about: about.about.into_vec(), fate });
+                        let heard = self.folder(task).join(HEARD).exists();
+                        found.push(Recovered { task, about: about.about.into_vec(), fate, heard });
                     }
                     None => self.forget(task).await,
                 },
@@ -166,7 +171,7 @@ impl Tasks {
         let folder = self.folder(task);
         if about.boot != boot() {
             let why = "its machine was restarted".to_owned();
-            let lost = || Fate::Ended(Outcome::Lost { why }, Totals::default());
+            let lost = || Fate::Ended(Outcome::Lost { why }, salvage(&folder));
             return Some(recorded(&folder).unwrap_or_else(lost));
         }
         // Before anything else, so that a keeper that is slow to begin does not begin after this.
@@ -189,7 +194,7 @@ impl Tasks {
             // Its GPUs are taken as long as anything of it is there.
             return Some(Fate::Alive(Task::orphan(task, folder)));
         }
-        Some(Fate::Ended(lost_with_keeper(), Totals::default()))
+        Some(Fate::Ended(lost_with_keeper(), salvage(&folder)))
     }
 
     async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
@@ -222,19 +227,24 @@ impl Tasks {
 
     /// Removes everything of a task that has ended; there may be a hundred thousand files.
     pub async fn forget(&self, task: TaskId) {
-        self.dispose(task, Folders::remove).await;
+        self.on_disk(task, Folders::remove).await;
     }
 
     /// The same for a task whose output nobody reads any more: the next may have its files.
     pub async fn recycle(&self, task: TaskId) {
-        self.dispose(task, Folders::recycle).await;
+        self.on_disk(task, Folders::recycle).await;
     }
 
-    async fn dispose(&self, task: TaskId, how: fn(&Folders, TaskId) -> io::Result<()>) {
+    /// Remembers over a restart of the daemon that its home knows how a task ended.
+    pub async fn mark_heard(&self, task: TaskId) {
+        self.on_disk(task, Folders::mark_heard).await;
+    }
+
+    async fn on_disk(&self, task: TaskId, act: fn(&Folders, TaskId) -> io::Result<()>) {
         let folders = Arc::clone(&self.folders);
-        let removed = tokio::task::spawn_blocking(move || how(&folders, task)).await;
-        if let Err(error) = removed.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
-            tracing::warn!(%task, %error, "a task's folder cannot be removed");
+        let done = tokio::task::spawn_blocking(move || act(&folders, task)).await;
+        if let Err(error) = done.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            tracing::warn!(%task, %error, "a task's folder cannot be changed");
         }
     }
 
@@ -263,7 +273,8 @@ fn take_keepers_place(folder: &Path) -> bool {
 
 /// The end that a keeper has left in the folder.
 fn recorded(folder: &Path) -> Option<Fate> {
-    let Ending { outcome, totals } = load(&folder.join(OUTCOME)).ok()?;
+    let kept = |name: &str| load::<Ending>(&folder.join(name));
+    let Ending { outcome, totals } = kept(OUTCOME).or_else(|_| kept(HEARD)).ok()?;
     Some(Fate::Ended(outcome, totals))
 }
 
@@ -318,10 +329,19 @@ mod tests {
         let task = written_down(&tasks);
         let folder = tasks.folder(task);
         drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).unwrap());
-        open_new(&folder.join(Which::Stdout.file())).unwrap();
+        std::fs::write(folder.join(Which::Stdout.file()), "partial").unwrap();
         let found = tasks.recover().await;
-        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, _), .. }] = &found[..] else {
+        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, totals), heard: false, .. }] =
+            &found[..]
+        else {
             panic!("{found:?}");
+        };
+        // What it had said is not lost with it.
+        assert_eq!(*totals, Totals { stdout: 7, stderr: 0 });
+        tasks.mark_heard(task).await;
+        let [Recovered { fate: Fate::Ended(..), heard: true, .. }] = &tasks.recover().await[..]
+        else {
+            panic!("its home knows");
         };
     }
 
