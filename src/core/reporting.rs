@@ -108,6 +108,14 @@ impl Reporting {
         Self { key, report, signed, pending: None, gossiped: None, news: true }
     }
 
+    /// The same for a node that takes no tasks.
+    #[must_use]
+    pub fn draining(mut self) -> Self {
+        self.report.state = NodeState::Draining;
+        self.signed = self.key.sign(self.report.clone());
+        self
+    }
+
     /// When it next wants [`Input::Deadline`].
     pub fn deadline(&self) -> Option<Instant> {
         self.news.then(|| self.gossiped.map_or(Instant::ZERO, |at| at + GOSSIP_EVERY))

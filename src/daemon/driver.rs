@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
+use std::sync::Arc;
 
 use libp2p::Multiaddr;
 use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use super::admission::Judge;
 use super::hands::{Hands, Links};
 use super::host::Caller;
 use super::inbox::{Answer, Draft, Found, Lease, Look, NotFound, Request, Submitted};
@@ -20,6 +22,7 @@ use crate::clock;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{self, JobSpec, JobState};
 use crate::core::ledger;
+use crate::core::message::Message;
 use crate::core::node::{Effect, Input, Node};
 use crate::core::outbox::Outbox;
 use crate::core::report::Gpu;
@@ -37,6 +40,7 @@ const NAMED_MAX: usize = 10;
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) hands: Hands,
+    pub(super) judge: Arc<Judge>,
     pub(super) rng: ChaCha12Rng,
     pub(super) mesh: String,
     pub(super) started: Instant,
@@ -129,6 +133,11 @@ impl Driver {
                 self.changed();
                 self.keep_at.get_or_insert_with(|| clock::now() + KEEP_AFTER);
             }
+            Effect::Send(over, Message::Relay(relayed, _))
+                if relayed.signer() == self.node.id() =>
+            {
+                net.send(over, Message::Relay(relayed, self.judge.proof().into()));
+            }
             Effect::Send(to, message) => net.send(to, message),
             Effect::StoreIncarnation(number) => {
                 self.hands.store.keep(Keep::Incarnation(number), None::<fn()>);
@@ -155,19 +164,21 @@ impl Driver {
                 self.input(Input::Discovered(peer, vec![address.to_string()]));
             }
             Event::Gossiped(message) => self.input(Input::Gossiped(message)),
-            Event::Linked { peer, address } => {
+            Event::Linked { peer, rights, address } => {
                 tracing::info!(peer = %peer.short(), %address, "linked");
                 self.links.send_modify(|links| {
                     links.failed.remove(&peer);
                     links.open.insert(peer);
                 });
+                self.input(Input::Recognized(peer, rights));
                 self.input(Input::Linked(peer));
             }
             Event::Listening(addresses) => self.input(Input::Addresses(dialable(&addresses))),
-            Event::Received(from, message) => self.input(Input::Received(from, message)),
+            Event::Received(from, message) => self.on_received(from, message),
             Event::Refused { why, .. } => self.note(why),
             Event::TaskStream { from, admitted, stream } => {
-                let caller = Caller { node: from, may_submit: admitted.may_submit };
+                let may_submit = admitted.rights.submit;
+                let caller = Caller { node: from, may_submit, user: admitted.user };
                 let host = self.hands.streams.host.clone();
                 tokio::spawn(host.serve(caller, Box::new(stream)));
             }
@@ -177,6 +188,19 @@ impl Driver {
                 self.input(Input::Unlinked(peer));
             }
         }
+    }
+
+    /// Whoever speaks over another member has shown that one nothing: its proof is beside its word.
+    fn on_received(&mut self, from: NodeId, message: Message) {
+        match self.judge.speaker(self.node.id(), &message) {
+            Ok(Some((member, rights))) => self.input(Input::Recognized(member, rights)),
+            Ok(None) => {}
+            Err(why) => {
+                tracing::debug!(over = %from.short(), why, "a relayed message is dropped");
+                return;
+            }
+        }
+        self.input(Input::Received(from, message));
     }
 
     fn on_request(&mut self, request: Request) {

@@ -216,7 +216,8 @@ impl Node {
                 }
                 neighbours::Effect::Relay(over, to, message) => {
                     let relayed = self.key.sign(Relayed { to, message });
-                    Effect::Send(over, Message::Relay(relayed))
+                    // The membership is put beside it by whoever can prove it.
+                    Effect::Send(over, Message::Relay(relayed, ByteBuf::new()))
                 }
                 neighbours::Effect::Send(to, message) => Effect::Send(to, message),
             };
@@ -315,6 +316,9 @@ impl Node {
         if self.controller.reigns() || matches!(input, controller::Input::Reigns { .. }) {
             for (_, entry) in self.directory.iter() {
                 match entry.report() {
+                    report if !self.met.may_serve(report.node) => {
+                        fleet.guests.extend(entry.is_alive().then_some(report));
+                    }
                     report if entry.is_alive() => fleet.alive.push(report),
                     report if report.state != NodeState::Leaving => fleet.absent.push(report),
                     _ => {}
@@ -362,7 +366,8 @@ impl Node {
             control::Message::Ask(_)
             | control::Message::Present { .. }
             | control::Message::Withdraw { .. } => self.for_controller(from, message, turn),
-            control::Message::Full { .. }
+            control::Message::Forbidden { .. }
+            | control::Message::Full { .. }
             | control::Message::Granted(_)
             | control::Message::Infeasible { .. }
             | control::Message::Queued { .. } => {
@@ -379,7 +384,11 @@ impl Node {
             turn.presenting = false;
         }
         if self.election.is_controller() {
-            self.tell_controller(controller::Input::Received(from, message), turn);
+            let input = match self.met.may_submit(from) {
+                true => controller::Input::Received(from, message),
+                false => controller::Input::Barred(from, message),
+            };
+            self.tell_controller(input, turn);
         } else if let Some(answer) = controller::misdirected(self.election.reign(), &message) {
             self.say(from, answer, turn);
         }
@@ -394,13 +403,13 @@ impl Node {
     }
 
     /// A message on its way: for this node, or one hop further.
-    pub(super) fn relay(&mut self, relayed: Signed<Relayed>, turn: &mut Turn<'_>) {
+    pub(super) fn relay(&mut self, relayed: Signed<Relayed>, proof: ByteBuf, turn: &mut Turn<'_>) {
         let to = relayed.value().to;
         if to == self.me {
             let message = relayed.value().message.clone();
             self.control(relayed.signer(), message, turn);
         } else if self.neighbours.links().contains(&to) {
-            self.send(to, Message::Relay(relayed), turn);
+            self.send(to, Message::Relay(relayed, proof), turn);
         }
     }
 }
