@@ -14,6 +14,7 @@ mod inbox;
 mod launch;
 mod own;
 mod people;
+mod sieve;
 pub mod start;
 mod stream;
 mod views;

@@ -58,6 +58,12 @@ impl Passport {
         self.tickets.take_changes()
     }
 
+    /// How many machines have been let in here, and were not the first with their ticket: what is
+    /// known of others is to be looked at again when that changes.
+    pub fn evicted(&self) -> u64 {
+        self.tickets.evicted()
+    }
+
     /// What the dialler says.
     pub fn hello(&self) -> Vec<u8> {
         self.encode(None)

@@ -65,6 +65,7 @@ pub type TicketChange = (TicketId, Option<Used>);
 pub struct Tickets {
     used: BTreeMap<TicketId, Used>,
     uses: usize,
+    evicted: u64,
     changes: Vec<TicketChange>,
 }
 
@@ -73,7 +74,7 @@ impl Tickets {
     pub fn new(used: impl IntoIterator<Item = (TicketId, Used)>) -> Self {
         let used: BTreeMap<TicketId, Used> = used.into_iter().collect();
         let uses = used.values().map(|used| used.by.len()).sum();
-        let mut tickets = Self { used, uses, changes: Vec::new() };
+        let mut tickets = Self { used, uses, ..Self::default() };
         tickets.make_room(None);
         tickets
     }
@@ -81,6 +82,11 @@ impl Tickets {
     /// What has changed since this was asked last.
     pub(super) fn take_changes(&mut self) -> Vec<TicketChange> {
         std::mem::take(&mut self.changes)
+    }
+
+    /// How many machines have been found not to be the first, that had been let in.
+    pub(super) fn evicted(&self) -> u64 {
+        self.evicted
     }
 
     /// A machine has come with a ticket.
@@ -107,6 +113,7 @@ impl Tickets {
         if late.iter().any(|known| known.node == node) {
             return Err(refusal(&by, shown));
         }
+        self.evicted += late.len() as u64;
         self.uses -= before.map_or(0, |used| used.by.len());
         self.uses += by.len();
         let used = Used { expires: shown.expires, by };

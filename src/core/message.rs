@@ -19,9 +19,8 @@ pub enum Message {
     Control(control::Message),
     /// Claims, pings and suspicions.
     Election(election::Message),
-    /// A control message on its way over a third member, and the membership of its true sender,
-    /// for a receiver that has no link with it.
-    Relay(Signed<Relayed>, ByteBuf),
+    /// A control message on its way over a third member.
+    Relay(Signed<Relayed>),
     /// Directories are being compared.
     Repair(repair::Message),
     /// A datagram of SWIM.

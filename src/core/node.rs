@@ -57,9 +57,11 @@ pub enum Input {
     Linked(NodeId),
     /// Bytes of memory that are available.
     MemoryFree(u64),
+    /// What proves this node's membership to those who hear of it by others.
+    Proof(Vec<u8>),
     /// A message came over a link.
     Received(NodeId, Message),
-    /// A member has proven what it may do; said before its link is, and before what it relays.
+    /// A member has proven what it may do; said before its link is, and before its report is.
     Recognized(NodeId, Rights),
     /// A term is on disk.
     TermStored(Term),
@@ -282,6 +284,9 @@ impl Node {
             Input::MemoryFree(bytes) => {
                 self.tell_reporting(reporting::Input::MemoryFree(bytes), &mut turn);
             }
+            Input::Proof(proof) => {
+                self.tell_reporting(reporting::Input::Proof(proof), &mut turn);
+            }
             Input::Received(from, message) => self.on_received(from, message, &mut turn),
             Input::Recognized(node, rights) => self.on_recognized(node, rights, &mut turn),
             Input::TermStored(term) => {
@@ -373,7 +378,7 @@ impl Node {
             Message::Election(message) => {
                 self.tell_election(election::Input::Received(from, message), turn);
             }
-            Message::Relay(relayed, proof) => self.relay(relayed, proof, turn),
+            Message::Relay(relayed) => self.relay(relayed, turn),
             Message::Repair(message) => {
                 self.tell_repair(repair::Input::Received(from, message), turn);
             }

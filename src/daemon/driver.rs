@@ -5,24 +5,22 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr as _;
-use std::sync::Arc;
 
 use libp2p::Multiaddr;
 use rand::RngExt as _;
 use rand::rngs::ChaCha12Rng;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use super::admission::Judge;
 use super::hands::{Hands, Links};
 use super::host::Caller;
 use super::inbox::{Answer, Draft, Found, Lease, Look, NotFound, Request, Submitted};
+use super::sieve::Sieve;
 use super::views;
 use crate::api::JobView;
 use crate::clock;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{self, JobSpec, JobState};
 use crate::core::ledger;
-use crate::core::message::Message;
 use crate::core::node::{Effect, Input, Node};
 use crate::core::outbox::Outbox;
 use crate::core::report::Gpu;
@@ -40,7 +38,7 @@ const NAMED_MAX: usize = 10;
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) hands: Hands,
-    pub(super) judge: Arc<Judge>,
+    pub(super) sieve: Sieve,
     pub(super) rng: ChaCha12Rng,
     pub(super) mesh: String,
     pub(super) started: Instant,
@@ -66,6 +64,7 @@ impl Driver {
         mut events: mpsc::Receiver<Event>,
         mut requests: mpsc::Receiver<Request>,
     ) {
+        self.prove();
         // What was found again comes before anything that others say.
         while let Ok(request) = requests.try_recv() {
             self.on_request(request);
@@ -133,11 +132,6 @@ impl Driver {
                 self.changed();
                 self.keep_at.get_or_insert_with(|| clock::now() + KEEP_AFTER);
             }
-            Effect::Send(over, Message::Relay(relayed, _))
-                if relayed.signer() == self.node.id() =>
-            {
-                net.send(over, Message::Relay(relayed, self.judge.proof().into()));
-            }
             Effect::Send(to, message) => net.send(to, message),
             Effect::StoreIncarnation(number) => {
                 self.hands.store.keep(Keep::Incarnation(number), None::<fn()>);
@@ -163,18 +157,19 @@ impl Driver {
             Event::Discovered { peer, address } => {
                 self.input(Input::Discovered(peer, vec![address.to_string()]));
             }
-            Event::Gossiped(message) => self.input(Input::Gossiped(message)),
+            Event::Gossiped(message) => self.hear(Input::Gossiped(message)),
             Event::Linked { peer, rights, address } => {
                 tracing::info!(peer = %peer.short(), %address, "linked");
                 self.links.send_modify(|links| {
                     links.failed.remove(&peer);
                     links.open.insert(peer);
                 });
+                self.prove();
                 self.input(Input::Recognized(peer, rights));
                 self.input(Input::Linked(peer));
             }
             Event::Listening(addresses) => self.input(Input::Addresses(dialable(&addresses))),
-            Event::Received(from, message) => self.on_received(from, message),
+            Event::Received(from, message) => self.hear(Input::Received(from, message)),
             Event::Refused { why, .. } => self.note(why),
             Event::TaskStream { from, admitted, stream } => {
                 let may_submit = admitted.rights.submit;
@@ -190,17 +185,20 @@ impl Driver {
         }
     }
 
-    /// Whoever speaks over another member has shown that one nothing: its proof is beside its word.
-    fn on_received(&mut self, from: NodeId, message: Message) {
-        match self.judge.speaker(self.node.id(), &message) {
-            Ok(Some((member, rights))) => self.input(Input::Recognized(member, rights)),
-            Ok(None) => {}
-            Err(why) => {
-                tracing::debug!(over = %from.short(), why, "a relayed message is dropped");
-                return;
-            }
+    /// What others say, as far as they are members.
+    fn hear(&mut self, said: Input) {
+        for input in self.sieve.sift(&self.node, said) {
+            self.input(input);
         }
-        self.input(Input::Received(from, message));
+    }
+
+    /// Shows everybody this node's membership as it is now: when a member has endorsed it, it is
+    /// another.
+    fn prove(&mut self) {
+        let proof = self.sieve.proof();
+        if self.node.report().proof != proof {
+            self.input(Input::Proof(proof));
+        }
     }
 
     fn on_request(&mut self, request: Request) {

@@ -22,6 +22,7 @@ use super::inbox::{Inbox, Request};
 use super::launch::Launcher;
 use super::own::Own;
 use super::people;
+use super::sieve::Sieve;
 use crate::auth::{Passport, Tickets};
 use crate::clock;
 use crate::config::Config;
@@ -108,7 +109,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let driver = Driver {
         node,
         hands,
-        judge,
+        sieve: Sieve::new(judge),
         rng: ChaCha12Rng::from_seed(*found::random()?),
         mesh: mesh.clone(),
         started: clock::now(),

@@ -115,7 +115,6 @@ mod tests {
                         to: node(2),
                         message: control::Message::Withdraw { task },
                     }),
-                    serde_bytes::ByteBuf::from(vec![4, 5, 6]),
                 ),
             ),
             (

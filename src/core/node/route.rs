@@ -216,8 +216,7 @@ impl Node {
                 }
                 neighbours::Effect::Relay(over, to, message) => {
                     let relayed = self.key.sign(Relayed { to, message });
-                    // The membership is put beside it by whoever can prove it.
-                    Effect::Send(over, Message::Relay(relayed, ByteBuf::new()))
+                    Effect::Send(over, Message::Relay(relayed))
                 }
                 neighbours::Effect::Send(to, message) => Effect::Send(to, message),
             };
@@ -403,13 +402,13 @@ impl Node {
     }
 
     /// A message on its way: for this node, or one hop further.
-    pub(super) fn relay(&mut self, relayed: Signed<Relayed>, proof: ByteBuf, turn: &mut Turn<'_>) {
+    pub(super) fn relay(&mut self, relayed: Signed<Relayed>, turn: &mut Turn<'_>) {
         let to = relayed.value().to;
         if to == self.me {
             let message = relayed.value().message.clone();
             self.control(relayed.signer(), message, turn);
         } else if self.neighbours.links().contains(&to) {
-            self.send(to, Message::Relay(relayed, proof), turn);
+            self.send(to, Message::Relay(relayed), turn);
         }
     }
 }
