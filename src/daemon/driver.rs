@@ -190,6 +190,9 @@ impl Driver {
         for input in self.sieve.sift(&self.node, said) {
             self.input(input);
         }
+        for node in self.sieve.take_expelled() {
+            self.hands.streams.net.hangup(node);
+        }
     }
 
     /// Shows everybody this node's membership as it is now: when a member has endorsed it, it is

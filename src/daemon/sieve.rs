@@ -41,16 +41,30 @@ pub(super) struct Sieve {
     evicted: u64,
     /// The highest claim of each claimant whose report has not come yet.
     claims: BTreeMap<NodeId, Signed<Claim>>,
+    /// Members that have been found to be none, since this was asked last.
+    expelled: Vec<NodeId>,
 }
 
 impl Sieve {
     pub(super) fn new(judge: Arc<Judge>) -> Self {
-        Self { judge, proven: BTreeMap::new(), evicted: 0, claims: BTreeMap::new() }
+        Self {
+            judge,
+            proven: BTreeMap::new(),
+            evicted: 0,
+            claims: BTreeMap::new(),
+            expelled: Vec::new(),
+        }
     }
 
     /// What this node shows of itself.
     pub(super) fn proof(&self) -> Vec<u8> {
         self.judge.proof()
+    }
+
+    /// Who has been found to be no member since this was asked last: their links are to be closed,
+    /// and the gate tells them why when they come back.
+    pub(super) fn take_expelled(&mut self) -> Vec<NodeId> {
+        std::mem::take(&mut self.expelled)
     }
 
     /// What of something that was said the core is to hear, in order.
@@ -118,9 +132,12 @@ impl Sieve {
             Err(why) => {
                 tracing::debug!(node = %about.short(), why, "a report is dropped");
                 self.proven.remove(&about);
-                // It was a member, and is none: nothing more is to be done for it, or by it.
-                let none = Rights { node: false, submit: false };
-                heard.before.extend(known.map(|_| Input::Recognized(about, none)));
+                if is_known(node, about) {
+                    // It was a member, and is none: nothing more is done for it, or by it.
+                    let none = Rights { node: false, submit: false };
+                    heard.before.push(Input::Recognized(about, none));
+                    self.expelled.push(about);
+                }
                 false
             }
         }

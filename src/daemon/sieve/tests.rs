@@ -204,4 +204,5 @@ fn one_that_is_found_not_to_be_the_first_may_do_nothing_any_more() {
     assert_eq!(here.hear(says(3, 2, &second.hello())), [Input::Recognized(key(3).id(), none)]);
     assert!(!here.node.may_serve(key(3).id()));
     assert!(here.node.may_serve(key(2).id()));
+    assert_eq!(here.sieve.take_expelled(), [key(3).id()]);
 }
