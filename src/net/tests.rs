@@ -282,6 +282,7 @@ async fn a_hangup_ends_the_task_streams_on_both_sides() {
 #[tokio::test]
 async fn a_peer_that_comes_back_under_its_id_is_linked_again() {
     let (mut a, b) = two(TCP).await;
+    assert_eq!((a.handle.rights(id(2)), a.handle.rights(id(3))), (Some(Rights::ALL), None));
     b.handle.stop().await;
     a.wait(|event| matches!(event, Event::Unlinked(peer) if peer == id(2)).then_some(())).await;
     let again = peer(2, &[1], TCP).await;
