@@ -29,7 +29,7 @@ pub(super) fn name(node: &Node, id: NodeId) -> String {
 pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>) -> Status {
     let report = node.report();
     let alive: Vec<&Report> = node.directory().alive().collect();
-    let gpus = || alive.iter().flat_map(|report| &report.gpus);
+    let gpus = || alive.iter().flat_map(|report| node.offered(report));
     let jobs = |wanted: fn(&JobState) -> bool| {
         node.jobs().iter().filter(|record| wanted(&record.state)).count()
     };
@@ -76,12 +76,21 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
         NodeView {
             id: id.to_string(),
             name: report.name.clone(),
-            state: if entry.is_alive() { state(report.state) } else { "down" }.to_owned(),
+            state: match entry.is_alive() {
+                true if !node.may_serve(id) => "guest",
+                true => state(report.state),
+                false => "down",
+            }
+            .to_owned(),
             controller: controller.as_ref() == Some(&id.to_string()),
             me: id == node.id(),
             linked: node.neighbours().links().contains(&id),
-            gpus_total: report.gpus.len(),
-            gpus_free: report.gpus.iter().filter(|gpu| gpu.is_free() && entry.is_alive()).count(),
+            gpus_total: node.offered(report).len(),
+            gpus_free: node
+                .offered(report)
+                .iter()
+                .filter(|gpu| gpu.is_free() && entry.is_alive())
+                .count(),
             gpus_note: report.gpus_note.clone(),
             cpus: report.cpus,
             memory_bytes: report.memory_bytes,
@@ -130,7 +139,7 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
     };
     entries
         .into_iter()
-        .flat_map(|entry| entry.report().gpus.iter().map(move |gpu| view(entry, gpu)))
+        .flat_map(|entry| node.offered(entry.report()).iter().map(move |gpu| view(entry, gpu)))
         .collect()
 }
 
