@@ -1,6 +1,7 @@
 //! The local API: HTTP on a Unix socket, one file for each kind of thing.
 
 mod attach;
+mod hangup;
 mod jobs;
 mod logs;
 mod mesh;
@@ -15,6 +16,7 @@ use axum::serve::IncomingStream;
 use tokio::net::UnixListener;
 use tokio::sync::watch;
 
+use self::hangup::Hangup;
 use super::hands::Streams;
 use super::inbox::Inbox;
 use super::people;
@@ -34,19 +36,20 @@ pub(super) struct Api {
 }
 
 /// Who is at the other end of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Peer {
     uid: Option<u32>,
+    hangup: Hangup,
 }
 
 impl Peer {
     /// What the user is called.
-    fn name(self) -> String {
+    fn name(&self) -> String {
         self.uid.map_or_else(|| "unknown".into(), people::name_of)
     }
 
     /// Whether it may do whatever the daemon can: it is the daemon's own user, or root.
-    fn may_rule(self) -> bool {
+    fn may_rule(&self) -> bool {
         let own = rustix::process::geteuid().as_raw();
         self.uid.is_some_and(|uid| uid == 0 || uid == own)
     }
@@ -54,7 +57,9 @@ impl Peer {
 
 impl Connected<IncomingStream<'_, UnixListener>> for Peer {
     fn connect_info(stream: IncomingStream<'_, UnixListener>) -> Self {
-        Self { uid: stream.io().peer_cred().ok().map(|cred| cred.uid()) }
+        let stream = stream.io();
+        let uid = stream.peer_cred().ok().map(|cred| cred.uid());
+        Self { uid, hangup: Hangup::of(stream) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use futures::AsyncWriteExt as _;
-use governor::{Quota, RateLimiter};
+use governor::{DefaultDirectRateLimiter, Quota, RateLimiter};
 use tokio::sync::mpsc;
 
 use super::Event;
@@ -82,11 +82,18 @@ impl Outgoing {
     }
 }
 
-/// Reads a peer's messages until the stream ends or the peer talks nonsense.
-pub(super) async fn read(from: NodeId, mut stream: Tied, events: mpsc::Sender<Event>) {
+/// How many messages a peer may send: one for all its links, of which an honest one has one.
+pub(super) type Pace = Arc<DefaultDirectRateLimiter>;
+
+/// The pace of a peer that has just come.
+pub(super) fn pace() -> Pace {
     let rate = NonZeroU32::new(LINK_RATE).unwrap_or(NonZeroU32::MIN);
     let burst = NonZeroU32::new(LINK_BURST).unwrap_or(NonZeroU32::MIN);
-    let limiter = RateLimiter::direct(Quota::per_second(rate).allow_burst(burst));
+    Arc::new(RateLimiter::direct(Quota::per_second(rate).allow_burst(burst)))
+}
+
+/// Reads a peer's messages until the stream ends or the peer talks nonsense.
+pub(super) async fn read(from: NodeId, mut stream: Tied, pace: Pace, events: mpsc::Sender<Event>) {
     loop {
         let frame = match read_frame(&mut stream, LINK_FRAME_MAX).await {
             Ok(frame) => frame,
@@ -95,7 +102,7 @@ pub(super) async fn read(from: NodeId, mut stream: Tied, events: mpsc::Sender<Ev
                 return;
             }
         };
-        limiter.until_ready().await;
+        pace.until_ready().await;
         let message = match codec::decode(&frame) {
             Ok(message) => message,
             Err(error) => {

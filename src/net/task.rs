@@ -22,7 +22,7 @@ use super::tied::Tied;
 use super::{Command, Config, Event, NetError, dialer, gossip};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::message::Message;
-use crate::wire::limits::TASK_STREAMS_MAX;
+use crate::wire::limits::{LINKS_IN_MAX, TASK_STREAMS_MAX};
 use crate::wire::{LINK, TASK};
 
 /// How long goodbyes may take.
@@ -35,8 +35,15 @@ enum Notice {
     LinkOpened(PeerId, Result<Tied, NetError>),
     /// The stream of a link has ended.
     LinkEnded(PeerId, u64),
-    /// A task stream of a peer has ended.
-    TaskEnded(PeerId),
+    /// A stream that a peer opened has ended.
+    IncomingEnded(PeerId, Carries),
+}
+
+/// What a stream is for.
+#[derive(Clone, Copy, Debug)]
+enum Carries {
+    Link,
+    Task,
 }
 
 /// One connected peer.
@@ -45,9 +52,27 @@ struct Peer {
     node: NodeId,
     address: Multiaddr,
     link: Option<(u64, Link)>,
+    /// Streams that it has opened, and the pace of those that are links.
     tasks: usize,
+    links_in: usize,
+    pace: link::Pace,
     /// When it came through the gate for its latest connection.
     passage: Option<Passage>,
+}
+
+impl Peer {
+    fn new(node: NodeId, address: Multiaddr, passage: Option<Passage>) -> Self {
+        let pace = link::pace();
+        Self { node, address, link: None, tasks: 0, links_in: 0, pace, passage }
+    }
+
+    /// How many streams it has opened, and how many it may.
+    fn opened(&mut self, carries: Carries) -> (&mut usize, usize) {
+        match carries {
+            Carries::Link => (&mut self.links_in, LINKS_IN_MAX),
+            Carries::Task => (&mut self.tasks, TASK_STREAMS_MAX),
+        }
+    }
 }
 
 /// The swarm and what it keeps of its peers.
@@ -237,7 +262,7 @@ impl Task {
         let Some(node) = node_of(&peer) else { return };
         let address = endpoint.get_remote_address().clone();
         let passage = self.passed.passage(peer);
-        let new = || Peer { node, address, link: None, tasks: 0, passage };
+        let new = || Peer::new(node, address, passage);
         self.peers.entry(peer).or_insert_with(new).passage = passage;
         // Also when there is a link: the connection that it is on may be dead, and the peer back.
         self.open_link(peer);
@@ -272,9 +297,10 @@ impl Task {
                 tracing::debug!(%peer, %error, "a link cannot be opened");
             }
             Notice::LinkEnded(peer, number) => self.on_link_ended(peer, number).await,
-            Notice::TaskEnded(peer) => {
+            Notice::IncomingEnded(peer, carries) => {
                 if let Some(peer) = self.peers.get_mut(&peer) {
-                    peer.tasks = peer.tasks.saturating_sub(1);
+                    let (open, _) = peer.opened(carries);
+                    *open = open.saturating_sub(1);
                 }
             }
         }
@@ -312,24 +338,31 @@ impl Task {
     async fn on_incoming(&mut self, incoming: Incoming) {
         let Incoming { peer, protocol, mut stream } = incoming;
         let (Some(from), Some(admitted)) = (node_of(&peer), self.passed.find(peer)) else { return };
-        if protocol.as_ref() == LINK {
-            tokio::spawn(link::read(from, stream, self.events.clone()));
-            return;
-        }
         let Some(entry) = self.peers.get_mut(&peer) else { return };
-        if entry.tasks >= TASK_STREAMS_MAX {
-            tracing::warn!(peer = ?from, "a peer has too many task streams open");
+        let carries = if protocol.as_ref() == LINK { Carries::Link } else { Carries::Task };
+        let (open, limit) = entry.opened(carries);
+        if *open >= limit {
+            tracing::warn!(peer = ?from, ?carries, limit, "a peer has too many streams open");
             return;
         }
-        entry.tasks += 1;
+        *open += 1;
         let ended = stream.count();
         let notices = self.notices_out.clone();
         tokio::spawn(async move {
             // Dropped with the stream.
             let _ = ended.await;
-            let _ = notices.send(Notice::TaskEnded(peer)).await;
+            let _ = notices.send(Notice::IncomingEnded(peer, carries)).await;
         });
-        self.tell(Event::TaskStream { from, admitted, stream: stream.compat() }).await;
+        match carries {
+            Carries::Link => {
+                let pace = Arc::clone(&entry.pace);
+                tokio::spawn(link::read(from, stream, pace, self.events.clone()));
+            }
+            Carries::Task => {
+                let stream = stream.compat();
+                self.tell(Event::TaskStream { from, admitted, stream }).await;
+            }
+        }
     }
 
     async fn on_gossip(

@@ -53,5 +53,9 @@ pub const PENDING_IN_MAX: u32 = 128;
 /// Connections with one peer: both may dial at once, twice.
 pub const PER_PEER_MAX: u32 = 4;
 
+/// Links that one peer may have open here: on each of its connections one, and the one before it
+/// whose end was not noticed yet.
+pub const LINKS_IN_MAX: usize = 2 * PER_PEER_MAX as usize;
+
 /// Task streams that one peer may have open here.
 pub const TASK_STREAMS_MAX: usize = 1_024;

@@ -3,6 +3,12 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use testnet::live::mesh::View;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::timeout;
 
 use crate::support::{call, code, gpuvine, mesh, noise, text};
 
@@ -104,5 +110,28 @@ async fn mistakes_teach() {
     let output = call(&mut away, b"").await.unwrap();
     assert_eq!(code(&output), 3);
     assert!(text(&output.stderr).contains("gpuvine up"), "{}", text(&output.stderr));
+    mesh.stop().await.unwrap();
+}
+
+/// A user who is killed is missed, also if nobody reads what they sent: the end of their stream
+/// lies behind it.
+#[tokio::test]
+async fn a_killed_user_is_missed_though_their_input_is_unread() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let mut command = alpha.gpuvine(&["run", "-q", "--gpus", "1", "--", "sleep", "600"]);
+    let mut user = command.stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = user.stdin.take().unwrap();
+    let state = |wanted: &'static str| {
+        move |view: &View| view.jobs.iter().any(|job| job.state == wanted).then_some(())
+    };
+    alpha.until("the job runs", state("running")).await.unwrap();
+    // Until all that lies between is full.
+    let piece = vec![0; 64 * 1024];
+    while let Ok(written) = timeout(Duration::from_secs(1), stdin.write(&piece)).await {
+        written.unwrap();
+    }
+    user.kill().await.unwrap();
+    alpha.until("the job is cancelled", state("cancelled")).await.unwrap();
     mesh.stop().await.unwrap();
 }

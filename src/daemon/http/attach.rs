@@ -17,6 +17,7 @@ use tokio::io::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use super::Refusal;
+use super::hangup::Hangup;
 use crate::api::JobView;
 use crate::api::attach::{self, Frame, Gap};
 use crate::core::id::JobId;
@@ -76,6 +77,7 @@ pub(super) struct Watch {
     /// Where input goes, if the task wants any.
     pub(super) input: Option<mpsc::Sender<Bytes>>,
     pub(super) inbox: Inbox,
+    pub(super) hangup: Hangup,
 }
 
 impl Watch {
@@ -87,6 +89,7 @@ impl Watch {
             Some((reader, writer)) => tokio::select! {
                 ended = show(self.changes, self.pieces, writer) => ended,
                 () = listen(reader, self.input) => false,
+                () = self.hangup.wait() => false,
             },
         };
         if !ended {

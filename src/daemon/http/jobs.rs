@@ -39,11 +39,11 @@ pub(super) async fn show(
     ConnectInfo(peer): ConnectInfo<Peer>,
     Path(job): Path<String>,
 ) -> Result<Json<JobView>, Refusal> {
-    Ok(Json(find(&api, peer, job).await?.view))
+    Ok(Json(find(&api, &peer, job).await?.view))
 }
 
 /// The job that a user means, if it is theirs: root and the daemon's own user see all.
-pub(super) async fn find(api: &Api, peer: Peer, prefix: String) -> Result<Found, Refusal> {
+pub(super) async fn find(api: &Api, peer: &Peer, prefix: String) -> Result<Found, Refusal> {
     let found = find_any(api, prefix).await?;
     let owner = &found.record.spec.owner;
     // Where the membership names a user, all who may use the socket are that user.
@@ -87,10 +87,10 @@ pub(super) async fn cancel(
     Path(job): Path<String>,
     Query(Now { now }): Query<Now>,
 ) -> Result<Json<JobView>, Refusal> {
-    let found = find(&api, peer, job).await?;
+    let found = find(&api, &peer, job).await?;
     let id = found.record.spec.id;
     api.inbox.tell(Request::Cancel { job: id, now }).await;
-    Ok(Json(find(&api, peer, id.to_string()).await?.view))
+    Ok(Json(find(&api, &peer, id.to_string()).await?.view))
 }
 
 /// Submits a job and becomes its attached stream.
@@ -123,6 +123,7 @@ pub(super) async fn submit(
         pieces,
         input: forwards.then_some(input),
         inbox: api.inbox,
+        hangup: peer.hangup,
     };
     Ok(upgrade.accept(move |stream| watch.run(stream)))
 }
@@ -143,12 +144,12 @@ pub(super) async fn attach(
     Query(from): Query<From>,
     upgrade: Upgrade,
 ) -> Result<Response, Refusal> {
-    let found = find(&api, peer, job).await?;
+    let found = find(&api, &peer, job).await?;
     let offsets = Offsets { stdout: from.stdout, stderr: from.stderr };
     let job = found.record.spec.id;
     let changes = found.changes.clone();
     let pieces = viewer(&api, found, (Some(offsets.stdout), Some(offsets.stderr)), true);
-    let watch = Watch { job, changes, pieces, input: None, inbox: api.inbox };
+    let watch = Watch { job, changes, pieces, input: None, inbox: api.inbox, hangup: peer.hangup };
     Ok(upgrade.accept(move |stream| watch.run(stream)))
 }
 

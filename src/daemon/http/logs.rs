@@ -46,7 +46,7 @@ pub(super) async fn logs(
             return Err(Refusal::bad("bad_stream", message));
         }
     };
-    let found = find(&api, peer, job).await?;
+    let found = find(&api, &peer, job).await?;
     let view = found.view.clone();
     let pieces = viewer(&api, found, wanted, which.follow);
     Ok(upgrade.accept(async move |stream| {
