@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// What to call the job [default: the command]
     #[arg(short = 'J', long, value_name = "NAME")]
     name: Option<String>,
-    /// Run in this directory of the node, instead of a private new one
+    /// Run in this directory of the node, instead of a private new one; `.` is what it is here
     #[arg(short = 'D', long, value_name = "DIR")]
     chdir: Option<OsString>,
     /// Set a variable; without a value, as it is here. May be repeated
@@ -68,6 +68,8 @@ fn submit(args: Args) -> Result<Submit, Failure> {
         let (name, value) = variable_of(&variable)?;
         env.push((encode(&name), encode(&value)));
     }
+    // As srun does: a relative one is the one here, where nodes share their files.
+    let directory = args.chdir.as_ref().map(std::path::absolute).transpose()?;
     Ok(Submit {
         name: name.unwrap_or_default(),
         gpus: args.gpus,
@@ -76,7 +78,7 @@ fn submit(args: Args) -> Result<Submit, Failure> {
         node: args.node,
         args: args.command.iter().map(|arg| encode(arg.as_bytes())).collect(),
         env,
-        chdir: args.chdir.map(|chdir| encode(chdir.as_bytes())),
+        chdir: directory.map(|directory| encode(directory.as_os_str().as_bytes())),
         stdin: true,
     })
 }

@@ -214,6 +214,7 @@ fn foreign(node: &Node, report: &Report, lease: &LeaseView) -> JobView {
 pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     let spec = &record.spec;
     let named = |id| name(node, id);
+    let directory = String::from_utf8_lossy(spec.command.chdir.as_ref().map_or(&[], |chdir| chdir));
     let mut view = JobView {
         id: spec.id.to_string(),
         name: spec.name.clone(),
@@ -234,7 +235,12 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     };
     let state = match &record.state {
         JobState::Waiting { reason } => {
-            view.reason = Some(words::waiting(reason, &spec.need, named));
+            let refusals: Vec<(String, String)> = node
+                .jobs()
+                .refusals(spec.id)
+                .map(|(by, refusal)| (named(by), words::refusal(&refusal, &directory)))
+                .collect();
+            view.reason = Some(words::waiting(reason, &spec.need, &refusals, named));
             "waiting"
         }
         JobState::Starting { grant } => {
@@ -268,7 +274,7 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
         }
         JobState::Rejected { why, at } => {
             view.ended = Some(utc(*at));
-            view.reason = Some(words::rejection(why, &spec.need));
+            view.reason = Some(words::rejection(why, &spec.need, &directory, named));
             if record.cancelled { "cancelled" } else { "rejected" }
         }
     };

@@ -80,6 +80,25 @@ async fn both_outputs_come_back_apart_and_a_private_folder_is_the_place() {
     mesh.stop().await.unwrap();
 }
 
+/// A directory that is on no node waited for ever, for "no living node has 1 GPU".
+#[tokio::test]
+async fn a_directory_that_is_on_no_node_ends_the_job_and_is_named_with_the_nodes() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G"), ("beta", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let output = gpuvine(alpha, &["run", "-D", "/typo", "--", "true"], b"").await;
+    let told = text(&output.stderr);
+    assert_eq!((code(&output), told.lines().count()), (1, 1), "{told}");
+    assert!(told.contains("there is no directory /typo on "), "{told}");
+    assert!(told.contains("alpha") && told.contains("beta"), "{told}");
+    // Where a node has it, the job finds the way.
+    let here = mesh.root().join("shared");
+    std::fs::create_dir(&here).unwrap();
+    let mut command = alpha.gpuvine(&["run", "-q", "-D", "shared", "--", "pwd"]);
+    let output = call(command.current_dir(mesh.root()), b"").await.unwrap();
+    assert_eq!(text(&output.stdout).trim_end(), here.to_str().unwrap());
+    mesh.stop().await.unwrap();
+}
+
 /// A user's mistakes are told in one line, with the fitting exit code.
 #[tokio::test]
 async fn mistakes_teach() {

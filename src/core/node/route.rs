@@ -362,7 +362,8 @@ impl Node {
             control::Message::Ask(_)
             | control::Message::Present { .. }
             | control::Message::Withdraw { .. } => self.for_controller(from, message, turn),
-            control::Message::Full { .. }
+            control::Message::Barred { .. }
+            | control::Message::Full { .. }
             | control::Message::Granted(_)
             | control::Message::Infeasible { .. }
             | control::Message::Queued { .. } => {
