@@ -38,6 +38,9 @@ pub type TaskStream = Compat<tied::Tied>;
 const COMMANDS_MAX: usize = 4_096;
 const EVENTS_MAX: usize = 1_024;
 
+/// How the reason begins with which the other side refuses this one, in [`Event::Refused`].
+pub const REFUSED_THERE: &str = "refused by the other side";
+
 /// What a node's network is made of.
 #[derive(Clone)]
 pub struct Config {
@@ -70,8 +73,8 @@ pub enum Event {
     DialFailed {
         /// Who.
         peer: Option<NodeId>,
-        /// Why, for people.
-        why: String,
+        /// Where it was tried, and why that failed, for people.
+        tried: Vec<(Multiaddr, String)>,
     },
     /// A peer was found by multicast.
     Discovered {

@@ -79,7 +79,7 @@ pub fn refusal(refusal: &Refusal, directory: &str) -> String {
 }
 
 /// Names in a sentence, of many only the first.
-fn list(names: &[String]) -> String {
+pub fn list(names: &[String]) -> String {
     let shown = names.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
     match names.len().saturating_sub(NAMED_MAX) {
         0 => shown,

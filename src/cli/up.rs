@@ -58,7 +58,13 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     let config = Config::resolve(paths, overrides, &|name| std::env::var_os(name))?;
     start::run(config, |ready| {
         // The line that says that it serves; whoever started it may be waiting.
-        let _ = printer.value(&ready, |ready| format!("{} serves at {}", ready.name, ready.socket));
+        let _ = printer.value(&ready, |ready| match ready.admitted {
+            true => format!("{} serves at {}", ready.name, ready.socket),
+            false => format!(
+                "{} is up at {}, and not a member yet: it looks for one to admit it",
+                ready.name, ready.socket
+            ),
+        });
     })?;
     Ok(Exit::Done)
 }

@@ -1,6 +1,6 @@
 //! Puts a daemon together, runs it, and takes it apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
@@ -20,6 +20,7 @@ use super::host::{Host, Table};
 use super::http;
 use super::inbox::{Inbox, Request};
 use super::launch::Launcher;
+use super::notes::Notes;
 use super::people;
 use crate::auth::Passport;
 use crate::clock;
@@ -54,6 +55,8 @@ pub struct Ready {
     pub mesh: String,
     /// Where the local API is.
     pub socket: String,
+    /// Whether it is a member already: it founded the mesh, or has been admitted before.
+    pub admitted: bool,
 }
 
 /// Runs a daemon until it is told to leave; calls `ready` when it serves.
@@ -102,13 +105,19 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         homes: BTreeMap::new(),
         attachments: BTreeMap::new(),
     };
+    let node = node(&config, &member.key, &name, &member.loaded)?;
+    let admitted = node.is_admitted();
+    let mut notes = Notes::new(member.loaded.notes);
+    if !admitted {
+        notes.join(member.mesh, inviters(&config, &member.loaded.peers));
+    }
     let driver = Driver {
-        node: node(&config, &member.key, &name, &member.loaded)?,
+        node,
         hands,
         rng: ChaCha12Rng::from_seed(*found::random()?),
         mesh: mesh.clone(),
         started: clock::now(),
-        notes: member.loaded.notes,
+        notes,
         links: links_in,
         changes: changes_in,
         watchers: BTreeMap::new(),
@@ -128,12 +137,12 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let router = http::router(inbox.clone(), streams, changes, me);
     let server = tokio::spawn(http::serve(listener, router));
     let socket = config.paths.socket.display().to_string();
-    ready(Ready { node: me.to_string(), name, mesh, socket });
-    wait_for_end(&inbox, driver).await?;
+    ready(Ready { node: me.to_string(), name, mesh, socket, admitted });
+    let end = wait_for_end(&inbox, driver).await;
     server.abort();
     // Another daemon may have taken the path already; then it is not ours to remove.
     let _ = std::fs::remove_file(&config.paths.socket);
-    Ok(())
+    end
 }
 
 /// What a node is by its files.
@@ -207,18 +216,29 @@ fn launcher(config: &Config, me: NodeId, name: &str, inbox: &Inbox) -> Result<La
 }
 
 /// Until the driver ends: because a user said so, or a signal.
-async fn wait_for_end(inbox: &Inbox, driver: tokio::task::JoinHandle<()>) -> Result<()> {
+async fn wait_for_end(
+    inbox: &Inbox,
+    driver: tokio::task::JoinHandle<Result<(), String>>,
+) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     tokio::pin!(driver);
     tokio::select! {
-        result = &mut driver => return result.context("the driver failed"),
+        result = &mut driver => {
+            return result.context("the driver failed")?.map_err(anyhow::Error::msg);
+        }
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
     tracing::info!("leaving");
     inbox.tell(Request::Leave).await;
-    driver.await.context("the driver failed")
+    driver.await.context("the driver failed")?.map_err(anyhow::Error::msg)
+}
+
+/// The members that a ticket named: at an address with their id.
+fn inviters(config: &Config, remembered: &[(NodeId, Vec<String>)]) -> BTreeSet<NodeId> {
+    let named = config.peers.iter().filter_map(|peer| peer.rsplit_once("/p2p/")?.1.parse().ok());
+    named.chain(remembered.iter().map(|(node, _)| *node)).collect()
 }
 
 fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node> {

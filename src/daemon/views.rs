@@ -5,7 +5,7 @@ use crate::core::directory::Entry;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{JobRecord, JobState, Place};
 use crate::core::node::Node;
-use crate::core::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState, Report};
+use crate::core::report::{Gpu, GpuHealth, LeaseState, LeaseView, NO_PLACE, NodeState, Report};
 use crate::core::task::Outcome;
 use crate::core::time::{Duration, WallTime};
 
@@ -26,7 +26,12 @@ pub(super) fn name(node: &Node, id: NodeId) -> String {
 }
 
 /// This node and its mesh.
-pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>) -> Status {
+pub(super) fn status(
+    node: &Node,
+    mesh: String,
+    up: Duration,
+    notes: impl Iterator<Item = String>,
+) -> Status {
     let report = node.report();
     let alive: Vec<&Report> = node.directory().alive().collect();
     let gpus = || alive.iter().flat_map(|report| &report.gpus);
@@ -38,20 +43,20 @@ pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>
         name: report.name.clone(),
         mesh,
         version: report.software.clone(),
-        state: state(report.state).to_owned(),
+        state: state(report).to_owned(),
         incarnation: report.incarnation.0,
         uptime_secs: up.as_secs(),
         addresses: report.addresses.clone(),
         controller: controller(node),
         members_alive: alive.len(),
-        members_known: node.directory().len(),
+        members_known: node.directory().iter().filter(|(_, entry)| !has_left(entry)).count(),
         links: node.neighbours().links().len(),
         gpus_total: gpus().count(),
         gpus_free: gpus().filter(|gpu| gpu.is_free()).count(),
         jobs_waiting: jobs(|state| matches!(state, JobState::Waiting { .. })),
         jobs_running: jobs(|state| matches!(state, JobState::Running { .. })),
         queue: node.controller().waiting(),
-        notes: notes.into_iter().chain(report.gpus_note.clone()).collect(),
+        notes: notes.chain(report.gpus_note.clone()).chain(absent(node)).collect(),
     }
 }
 
@@ -76,7 +81,7 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
         NodeView {
             id: id.to_string(),
             name: report.name.clone(),
-            state: if entry.is_alive() { state(report.state) } else { "down" }.to_owned(),
+            state: node_state(entry).to_owned(),
             controller: controller.as_ref() == Some(&id.to_string()),
             me: id == node.id(),
             linked: node.neighbours().links().contains(&id),
@@ -89,15 +94,42 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
             labels: report.labels.clone(),
             version: report.software.clone(),
             addresses: report.addresses.clone(),
-            seniority: Some(report.seniority).filter(|seniority| *seniority != u64::MAX),
+            seniority: Some(report.seniority).filter(|seniority| *seniority != NO_PLACE),
             priority: report.priority,
         }
     };
     entries.into_iter().map(view).collect()
 }
 
-fn state(state: NodeState) -> &'static str {
-    match state {
+/// Members that should be there and are not, in a sentence.
+fn absent(node: &Node) -> Option<String> {
+    let away = |(_, entry): &(NodeId, &Entry)| !entry.is_alive() && !has_left(entry);
+    let names: Vec<String> = node
+        .directory()
+        .iter()
+        .filter(away)
+        .map(|(_, entry)| entry.report().name.clone())
+        .collect();
+    (!names.is_empty()).then(|| format!("not reachable: {}", words::list(&names)))
+}
+
+/// Whether a node has said goodbye.
+fn has_left(entry: &Entry) -> bool {
+    entry.report().state == NodeState::Leaving
+}
+
+fn node_state(entry: &Entry) -> &'static str {
+    match entry.is_alive() {
+        // Its goodbye is the last that comes of it, seen dead or not.
+        _ if has_left(entry) => "left",
+        true => state(entry.report()),
+        false => "down",
+    }
+}
+
+fn state(report: &Report) -> &'static str {
+    match report.state {
+        NodeState::Serving if report.seniority == NO_PLACE => "joining",
         NodeState::Serving => "serving",
         NodeState::Draining => "draining",
         NodeState::Leaving => "leaving",
@@ -136,6 +168,9 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
 
 /// What a GPU is, and why it is not free.
 fn gpu_state(entry: &Entry, gpu: &Gpu) -> (&'static str, Option<String>) {
+    if has_left(entry) {
+        return ("left", Some("its node has left the mesh".into()));
+    }
     if !entry.is_alive() {
         return ("unreachable", Some("its node does not answer".into()));
     }
@@ -149,8 +184,8 @@ fn gpu_state(entry: &Entry, gpu: &Gpu) -> (&'static str, Option<String>) {
                 ("draining", Some("processes of its task are still ending".into()))
             }
         },
-        (GpuHealth::Usable, None) if entry.report().state != NodeState::Serving => {
-            ("closed", Some(format!("its node is {}", state(entry.report().state))))
+        (GpuHealth::Usable, None) if state(entry.report()) != "serving" => {
+            ("closed", Some(format!("its node is {}", state(entry.report()))))
         }
         (GpuHealth::Usable, None) => ("free", None),
     }
@@ -254,7 +289,11 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
             view.started = Some(utc(*since));
             if !connected {
                 let name = named(place.node);
-                view.reason = Some(format!("{name} does not answer; its task may run on there"));
+                let left = node.directory().get(place.node).is_some_and(has_left);
+                view.reason = Some(match left {
+                    true => format!("{name} has left the mesh; its task may run on there"),
+                    false => format!("{name} does not answer; its task may run on there"),
+                });
             }
             "running"
         }

@@ -187,7 +187,7 @@ impl Task {
     fn tell_dial_failed(&self, peer: Option<PeerId>, error: &DialError) {
         tracing::debug!(?peer, %error, "a dial failed");
         let peer = peer.as_ref().and_then(node_of);
-        let _ = self.events.try_send(Event::DialFailed { peer, why: error.to_string() });
+        let _ = self.events.try_send(Event::DialFailed { peer, tried: dialer::reasons(error) });
     }
 
     fn send(&self, to: NodeId, message: &Message) {
