@@ -135,6 +135,9 @@ pub struct GpuView {
     /// `free`, `starting`, `leased`, `draining`, `broken`, `quarantined`, `closed`,
     /// `unreachable`, or `left` with its node.
     pub state: String,
+    /// The number of its latest lease, one higher each time: how often it was given to a task.
+    #[serde(default)]
+    pub lease_seq: u64,
     /// The job that has it.
     pub job: Option<String>,
     /// That job's name.

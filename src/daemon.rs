@@ -12,6 +12,7 @@ mod host;
 mod http;
 mod inbox;
 mod launch;
+mod memory;
 mod notes;
 mod people;
 pub mod start;

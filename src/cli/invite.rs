@@ -35,12 +35,14 @@ pub(crate) async fn run(
     let millis = u64::try_from(args.expires.as_millis()).unwrap_or(u64::MAX);
     let expires = WallTime(clock::wall().0.saturating_add(millis));
     let invitation = found::invite(&paths, args.role, args.user, expires, addresses)?;
-    if !printer.json() {
-        printer.say(&format!(
-            "a ticket with the roles {}, until {}. There:",
-            args.role, invitation.expires
-        ));
-        printer.paste(&format!("gpuvine up --join {}", invitation.ticket));
+    let about = format!("a ticket with the roles {}, until {}", args.role, invitation.expires);
+    if printer.json() || !printer.is_terminal() {
+        // For a script: the ticket, once and alone.
+        if !printer.json() {
+            printer.say(&format!("{about}: `gpuvine up --join TICKET` on the new machine"));
+        }
+        return printer.value(&invitation, |invitation| invitation.ticket.clone());
     }
-    printer.value(&invitation, |invitation| invitation.ticket.clone())
+    printer.say(&format!("{about}. On the new machine:"));
+    printer.line(&format!("\n  gpuvine up --join {}", invitation.ticket))
 }

@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use data_encoding::BASE64;
 
 use self::session::Session;
+use super::args::Globals;
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::Submit;
@@ -18,7 +19,7 @@ use crate::api::client::Client;
 /// Run a command on GPUs of the mesh, and watch it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  gpuvine run -- nvidia-smi\n  gpuvine run --gpus 2 --gpu-model a100 --gpu-mem 40G -e WANDB_KEY -- python train.py\n\nStandard input is forwarded, output comes back byte for byte, the exit code is the command's\n(128 + signal if it was killed). Ctrl-C cancels; twice without grace."
+    after_help = "Examples:\n  gpuvine run -- nvidia-smi\n  gpuvine run --gpus 2 --gpu-model a100 --gpu-mem 40G -e WANDB_KEY -- python train.py\n\nStandard input is forwarded, output comes back byte for byte, the exit code is the command's\n(128 + signal if it was killed), 1 if it never ran. Ctrl-C cancels; twice without grace.\nWith --json the command's output goes to standard error, and at the end comes the job as JSON."
 )]
 pub(crate) struct Args {
     /// How many GPUs, all on one node; 0 for none
@@ -50,10 +51,15 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    args: Args,
+    globals: &Globals,
+    client: &Client,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let quiet = args.quiet;
     let submit = submit(args)?;
-    Session::new(client, printer, quiet)?.run(&submit).await
+    Session::new(client, globals.own_folder()?, printer, quiet)?.run(&submit).await
 }
 
 /// What goes to the daemon: bytes as bytes.

@@ -43,9 +43,8 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     log_to_stderr(printer.verbose(), globals.color);
     let paths = globals.paths()?;
     let mut peers = args.peers;
-    if let Some(ticket) = args.join {
+    if let Some(ticket) = &args.join {
         peers.extend(ticket.addresses.iter().cloned());
-        found::join(&paths, &ticket)?;
     }
     let mut overrides = globals.overrides();
     overrides.name = args.name;
@@ -56,6 +55,11 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     overrides.labels = args.labels.into_iter().collect();
     overrides.priority = args.priority;
     let config = Config::resolve(paths, overrides, &|name| std::env::var_os(name))?;
+    // What is mistyped is told before anything is joined or opened.
+    start::check(&config).map_err(|wrong| Failure::usage(format!("{wrong:#}")))?;
+    if let Some(ticket) = &args.join {
+        found::join(&config.paths, ticket)?;
+    }
     start::run(config, |ready| {
         // The line that says that it serves; whoever started it may be waiting.
         let _ = printer.value(&ready, |ready| match ready.admitted {

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use libp2p::Multiaddr;
 use rand::SeedableRng as _;
 use rand::rngs::ChaCha12Rng;
 use serde::Serialize;
@@ -20,6 +21,7 @@ use super::host::{Host, Table};
 use super::http;
 use super::inbox::{Inbox, Request};
 use super::launch::Launcher;
+use super::memory::memory;
 use super::notes::Notes;
 use super::people;
 use crate::auth::Passport;
@@ -184,10 +186,7 @@ fn network(
     config: &Config,
     member: &Membership,
 ) -> Result<(net::Handle, mpsc::Receiver<net::Event>)> {
-    let parse = |address: &String| {
-        let wrong = || format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)");
-        address.parse().with_context(wrong)
-    };
+    let parse = |address: &String| multiaddress("--listen", address);
     let judge = Judge::new(member.passport.clone(), Arc::clone(&member.store));
     let started = net::start(net::Config {
         seed: *member.seed,
@@ -282,19 +281,47 @@ fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node>
     Ok(Node::new(node, clock::now()))
 }
 
+/// Whether what a user may mistype can be used, before anything is done with it.
+///
+/// # Errors
+/// If an address or what GPUs to offer is not understood.
+pub fn check(config: &Config) -> Result<()> {
+    config.listen.iter().try_for_each(|address| multiaddress("--listen", address).map(drop))?;
+    config.peers.iter().try_for_each(|address| multiaddress("--peer", address).map(drop))?;
+    simulated(&config.gpus).map(drop)
+}
+
+fn multiaddress(option: &str, address: &str) -> Result<Multiaddr> {
+    address.parse().map_err(|_| {
+        anyhow!("{option} {address}: that is no multiaddress: write e.g. /ip4/192.0.2.7/tcp/47600")
+    })
+}
+
+/// The GPUs to simulate, if any.
+fn simulated(which: &str) -> Result<Option<Simulated>> {
+    let told = || format!("--gpus {which}");
+    match which.strip_prefix("sim:") {
+        Some(spec) => Ok(Some(spec.parse().with_context(told)?)),
+        None if matches!(which, "auto" | "none") => Ok(None),
+        None if which.parse::<Simulated>().is_ok() => {
+            bail!("--gpus {which}: GPUs that do not exist are written sim:{which}")
+        }
+        None => bail!(
+            "--gpus {which}: write auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"
+        ),
+    }
+}
+
 /// Which GPUs the operator wants to offer.
 fn inventory(which: &str, key: &Key) -> Result<Box<dyn Inventory>> {
     Ok(match which {
         "auto" => {
             let mask = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            Box::new(Nvml::new(mask.as_deref(), memory().0))
+            Box::new(Nvml::new(mask.as_deref(), memory))
         }
-        "none" => Box::new(NoGpus),
-        other => match other.strip_prefix("sim:") {
-            Some(spec) => Box::new(spec.parse::<Simulated>()?.of(key.id())),
-            None => bail!(
-                "--gpus {other}: use auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"
-            ),
+        other => match simulated(other)? {
+            Some(simulated) => Box::new(simulated.of(key.id())),
+            None => Box::new(NoGpus),
         },
     })
 }
@@ -315,21 +342,6 @@ async fn look(mut inventory: Box<dyn Inventory>, inbox: Inbox) {
         inbox.tell(Request::Gpus(reading)).await;
         inbox.tell(Request::MemoryFree(memory().1)).await;
     }
-}
-
-/// Bytes of the machine's memory, and how many of them are available.
-#[cfg(target_os = "linux")]
-fn memory() -> (u64, u64) {
-    let system = rustix::system::sysinfo();
-    let unit = u64::from(system.mem_unit);
-    let free = system.freeram.saturating_add(system.bufferram);
-    (system.totalram.saturating_mul(unit), free.saturating_mul(unit))
-}
-
-/// Where the system does not tell as Linux does it is not told on.
-#[cfg(not(target_os = "linux"))]
-fn memory() -> (u64, u64) {
-    (0, 0)
 }
 
 /// The local API's socket: for this user, or as root for the socket's group too.

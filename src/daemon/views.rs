@@ -153,6 +153,7 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
             memory_free_bytes: gpu.memory_free_bytes,
             utilization: gpu.utilization,
             state: state.to_owned(),
+            lease_seq: gpu.seq.0,
             job: lease.map(|lease| lease.job.to_string()),
             job_name: lease.map(|lease| lease.name.clone()),
             owner: lease.map(|lease| lease.owner.clone()),
