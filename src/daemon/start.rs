@@ -111,7 +111,13 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let admitted = node.is_admitted();
     let mut notes = Notes::new(member.loaded.notes);
     if !admitted {
-        notes.join(member.mesh, inviters(&config, &member.loaded.peers));
+        // One that was seen by a member before is not sent away by another.
+        let seen = member.loaded.credential.is_some_and(|known| known.endorsed.is_some());
+        let inviters = match seen {
+            true => BTreeSet::new(),
+            false => inviters(&config, &member.loaded.peers),
+        };
+        notes.join(member.mesh, inviters);
     }
     let driver = Driver {
         node,
