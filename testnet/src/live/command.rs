@@ -101,7 +101,15 @@ async fn run(command: Command) -> Result<()> {
                 .context("the demo is stuck")??;
             match json {
                 true => print(&serde_json::to_string_pretty(&findings)?),
-                false => print(&format!("\n{}", findings.table())),
+                false => {
+                    let slow =
+                        "\n\nA debug build is several times slower: --release measures fairly.";
+                    let slow = if cfg!(debug_assertions) { slow } else { "" };
+                    print(&format!(
+                        "\n{}{slow}\n\nTo try it yourself: cargo run --release -p testnet -- up",
+                        findings.table()
+                    ))
+                }
             }
         }
         Command::Up(arguments) => up::run(&program, &arguments).await,
