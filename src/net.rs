@@ -11,6 +11,7 @@ mod dialer;
 mod frames;
 mod gossip;
 mod link;
+mod port;
 mod silence;
 mod streams;
 mod task;
@@ -128,6 +129,11 @@ pub enum NetError {
     /// A socket failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// Another program listens there.
+    #[error(
+        "cannot listen on {0}: another program does (a second daemon?): choose another port with --listen"
+    )]
+    InUse(Multiaddr),
     /// The identity is not a key.
     #[error("the node's key cannot be used")]
     Key(#[from] libp2p::identity::DecodingError),

@@ -65,7 +65,7 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
         let _ = printer.value(&ready, |ready| match ready.admitted {
             true => format!("{} serves at {}", ready.name, ready.socket),
             false => format!(
-                "{} is up at {}, and not a member yet: it looks for one to admit it",
+                "{} serves at {}, but is no member yet: it looks for one that admits it",
                 ready.name, ready.socket
             ),
         });

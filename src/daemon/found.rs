@@ -49,7 +49,11 @@ const MESH: &str = "mesh";
 pub fn init(paths: &Paths) -> Result<Founded> {
     secret::make_folder(&paths.dir)?;
     if let Some(mesh) = mesh(paths)? {
-        bail!("{} belongs to mesh {mesh} already", paths.dir.display());
+        bail!(
+            "{} belongs to mesh {mesh} already: `gpuvine up` starts its daemon; --dir names another \
+             folder",
+            paths.dir.display()
+        );
     }
     // One that was killed half way has left its key; nobody can be a member of that mesh yet.
     let mesh_key = MeshKey::from_seed(*secret_at(&paths.mesh_key())?);

@@ -34,7 +34,6 @@ pub(super) fn status(
 ) -> Status {
     let report = node.report();
     let alive: Vec<&Report> = node.directory().alive().collect();
-    let gpus = || alive.iter().flat_map(|report| &report.gpus);
     let jobs = |wanted: fn(&JobState) -> bool| {
         node.jobs().iter().filter(|record| wanted(&record.state)).count()
     };
@@ -51,8 +50,8 @@ pub(super) fn status(
         members_alive: alive.len(),
         members_known: node.directory().iter().filter(|(_, entry)| !has_left(entry)).count(),
         links: node.neighbours().links().len(),
-        gpus_total: gpus().count(),
-        gpus_free: gpus().filter(|gpu| gpu.is_free()).count(),
+        gpus_total: alive.iter().map(|report| report.gpus.len()).sum(),
+        gpus_free: alive.iter().map(|report| free(report)).sum(),
         jobs_waiting: jobs(|state| matches!(state, JobState::Waiting { .. })),
         jobs_running: jobs(|state| matches!(state, JobState::Running { .. })),
         queue: node.controller().waiting(),
@@ -86,7 +85,7 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
             me: id == node.id(),
             linked: node.neighbours().links().contains(&id),
             gpus_total: report.gpus.len(),
-            gpus_free: report.gpus.iter().filter(|gpu| gpu.is_free() && entry.is_alive()).count(),
+            gpus_free: if entry.is_alive() { free(report) } else { 0 },
             gpus_note: report.gpus_note.clone(),
             cpus: report.cpus,
             memory_bytes: report.memory_bytes,
@@ -99,6 +98,12 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
         }
     };
     entries.into_iter().map(view).collect()
+}
+
+/// GPUs of a living node that a task could have now.
+fn free(report: &Report) -> usize {
+    let serves = state(report) == "serving";
+    report.gpus.iter().filter(|gpu| serves && gpu.is_free()).count()
 }
 
 /// Members that should be there and are not, in a sentence.
@@ -271,11 +276,7 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     };
     let state = match &record.state {
         JobState::Waiting { reason } => {
-            let refusals: Vec<(String, String)> = node
-                .jobs()
-                .refusals(spec.id)
-                .map(|(by, refusal)| (named(by), words::refusal(&refusal, &directory)))
-                .collect();
+            let refusals = refusals(node, spec.id, &directory);
             view.reason = Some(words::waiting(reason, &spec.need, &refusals, named));
             "waiting"
         }
@@ -289,12 +290,7 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
             set_place(&mut view, node, place);
             view.started = Some(utc(*since));
             if !connected {
-                let name = named(place.node);
-                let left = node.directory().get(place.node).is_some_and(has_left);
-                view.reason = Some(match left {
-                    true => format!("{name} has left the mesh; its task may run on there"),
-                    false => format!("{name} does not answer; its task may run on there"),
-                });
+                view.reason = Some(silent(node, place.node));
             }
             "running"
         }
@@ -320,6 +316,19 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     };
     view.state = state.to_owned();
     view
+}
+
+/// Which nodes have refused a job that waits, and why.
+fn refusals(node: &Node, job: JobId, directory: &str) -> Vec<(String, String)> {
+    let refusals = node.jobs().refusals(job);
+    refusals.map(|(by, why)| (name(node, by), words::refusal(&why, directory))).collect()
+}
+
+/// Why there is no stream to the node of a running task.
+fn silent(node: &Node, place: NodeId) -> String {
+    let left = node.directory().get(place).is_some_and(has_left);
+    let why = if left { "has left the mesh" } else { "does not answer" };
+    format!("{} {why}; its task may run on there", name(node, place))
 }
 
 fn set_place(view: &mut JobView, node: &Node, place: &Place) {

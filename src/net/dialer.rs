@@ -51,7 +51,8 @@ pub(super) fn reasons(error: &DialError) -> Vec<(Multiaddr, String)> {
             cause = inner;
         }
         // Words of the other side may be in it: no line breaks, no terminal escapes.
-        cause.to_string().replace(char::is_control, " ")
+        let told = cause.to_string().replace(char::is_control, " ");
+        told.split(" (os error").next().unwrap_or_default().to_owned()
     };
     tried.iter().map(|(at, error)| (split_peer(at.clone()).1, reason(error))).collect()
 }

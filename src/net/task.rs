@@ -19,7 +19,7 @@ use super::behaviour::{Behaviour, BehaviourEvent, swarm};
 use super::link::{self, Link};
 use super::streams::Incoming;
 use super::tied::Tied;
-use super::{Command, Config, Event, NetError, dialer, gossip};
+use super::{Command, Config, Event, NetError, dialer, gossip, port};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::message::Message;
 use crate::wire::limits::TASK_STREAMS_MAX;
@@ -65,6 +65,9 @@ pub(super) struct Task {
 
 impl Task {
     pub(super) fn new(config: Config, events: mpsc::Sender<Event>) -> Result<Self, NetError> {
+        if let Some(taken) = config.listen.iter().find(|address| port::is_taken(address)) {
+            return Err(NetError::InUse(taken.clone()));
+        }
         let keypair = Keypair::ed25519_from_bytes(config.seed)?;
         let passed = Passed::default();
         let admission = Arc::clone(&config.admission);

@@ -179,6 +179,18 @@ async fn mistakes_teach() {
         assert_eq!(code(&output), exit, "{arguments:?}: {told}");
         assert!(told.contains(sentence), "{arguments:?}: {told}");
     }
+    let address = alpha.client().addresses().await.unwrap().addresses.remove(0);
+    let port = address.split("/p2p/").next().unwrap().to_owned();
+    let mut second = crate::support::program().command();
+    second.arg("--dir").arg(mesh.root().join("second")).arg("init");
+    assert_eq!(code(&call(&mut second, b"").await.unwrap()), 0);
+    let mut second = crate::support::program().command();
+    second.arg("--dir").arg(mesh.root().join("second"));
+    let output = call(second.args(["up", "--no-mdns", "--listen", &port]), b"").await.unwrap();
+    assert_eq!(code(&output), 1);
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("cannot listen on {port}: another program does")), "{told}");
+
     let mut away = crate::support::program().command();
     away.arg("--dir").arg(mesh.root().join("nowhere")).arg("status");
     let output = call(&mut away, b"").await.unwrap();
