@@ -25,7 +25,7 @@ async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
     let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
     // As it would be read from a backup.
     let beta = mesh.node("beta").unwrap();
-    beta.kill().await.unwrap();
+    beta.leave().await.unwrap();
     let copied = mesh.root().join("copy");
     std::fs::create_dir(&copied).unwrap();
     for file in ["gpuvine.redb", "mesh"] {
