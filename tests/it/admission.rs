@@ -4,9 +4,9 @@ use testnet::live::mesh::{Mesh, Node};
 
 use crate::support::{code, gpuvine, mesh, program, text};
 
-/// Waits until a node's notes name the reason for a refusal.
+/// Waits until a node's notes name the reason for a refusal, or whatever else.
 async fn refused(node: &Node, reason: &str) {
-    node.until(&format!("a refusal is noted: {reason}"), |view| {
+    node.until(&format!("it is noted: {reason}"), |view| {
         view.status.notes.iter().any(|note| note.contains(reason)).then_some(())
     })
     .await
@@ -148,6 +148,14 @@ async fn a_node_that_has_left_is_not_listed_unless_asked_for() {
     assert!(!nodes.contains("beta"), "{nodes}");
     assert!(alpha.output(&["nodes", "--all"]).await.unwrap().contains("left"));
     assert!(!alpha.output(&["gpus"]).await.unwrap().contains("beta"));
+    // One that comes back and is gone without a word is missed.
+    mesh.node("beta").unwrap().start(None).await.unwrap();
+    mesh.settle().await.unwrap();
+    mesh.node("beta").unwrap().kill().await.unwrap();
+    let missed = "not reachable: beta";
+    refused(&mesh.nodes[0], missed).await;
+    let status = mesh.nodes[0].output(&["status"]).await.unwrap();
+    assert!(status.contains(&format!("note        {missed}")), "{status}");
     mesh.stop().await.unwrap();
 }
 
