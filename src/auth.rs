@@ -10,6 +10,9 @@
 //! [`Endorsement`], "I saw this bound token when it was valid", and from then on the token is
 //! judged at that time. Endorsers are members themselves, proven by their own credentials.
 //!
+//! A ticket is for one machine, or as many as it says. Every member remembers who has come with
+//! which ticket and refuses another; see [`Tickets`] for what that is worth.
+//!
 //! Nothing here reads a clock or a file: `now` is an argument. Only a Biscuit's own throw-away keys
 //! come from the system's generator.
 
@@ -20,11 +23,13 @@ mod roles;
 #[cfg(test)]
 mod tests;
 mod ticket;
+mod tickets;
 mod token;
 
 pub use self::admission::Passport;
-pub use self::credential::{AuthError, Credential, Endorsed, Endorsement, Member, verify};
+pub use self::credential::{AuthError, Credential, Endorsed, Endorsement, Member, Shown, verify};
 pub use self::mesh_key::{Grantee, MeshKey};
 pub use self::roles::{ParseRoleError, Roles};
-pub use self::ticket::{Ticket, TicketError};
+pub use self::ticket::{TICKET_TEXT_MAX, Ticket, TicketError};
+pub use self::tickets::{TICKET_USES_MAX, TicketChange, TicketId, Tickets, Use, Used};
 pub use self::token::{Token, TokenError};

@@ -17,6 +17,7 @@ mod signals;
 mod status;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod up;
 
 use std::ffi::OsString;

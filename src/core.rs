@@ -31,6 +31,7 @@ pub mod repair;
 pub mod report;
 pub mod reporting;
 pub mod request;
+pub mod rights;
 pub mod roll;
 pub mod signed;
 pub mod task;

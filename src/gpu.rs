@@ -65,12 +65,15 @@ impl From<Device> for Gpu {
     }
 }
 
-/// No GPUs, as the operator wants it.
-#[derive(Clone, Copy, Debug)]
-pub struct NoGpus;
+/// No GPUs, as the operator wants it, or for another reason.
+#[derive(Clone, Debug)]
+pub struct NoGpus {
+    /// Why, if the operator did not say so.
+    pub why: Option<String>,
+}
 
 impl Inventory for NoGpus {
     fn read(&mut self) -> Reading {
-        Reading::default()
+        Reading { gpus: Vec::new(), note: self.why.clone() }
     }
 }

@@ -9,6 +9,7 @@ mod admission;
 mod behaviour;
 mod dialer;
 mod frames;
+mod gathered;
 mod gossip;
 mod link;
 mod port;
@@ -30,6 +31,7 @@ pub use self::address::is_loopback;
 pub use self::admission::{Admission, Admitted};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::message::{Gossip, Message};
+use crate::core::rights::Rights;
 
 /// A stream about one task, as tokio reads and writes.
 pub type TaskStream = Compat<tied::Tied>;
@@ -91,6 +93,8 @@ pub enum Event {
     Linked {
         /// Who.
         peer: NodeId,
+        /// What it may do.
+        rights: Rights,
         /// Where it is.
         address: Multiaddr,
     },
@@ -181,6 +185,7 @@ pub struct Handle {
     commands: mpsc::Sender<Command>,
     /// Commands that were dropped because the swarm did not keep up.
     dropped: Arc<AtomicU64>,
+    passed: admission::Passed,
 }
 
 /// Starts the network on the current tokio runtime.
@@ -190,9 +195,10 @@ pub struct Handle {
 pub fn start(config: Config) -> Result<(Handle, mpsc::Receiver<Event>), NetError> {
     let (commands, commands_in) = mpsc::channel(COMMANDS_MAX);
     let (events_out, events) = mpsc::channel(EVENTS_MAX);
-    let task = task::Task::new(config, events_out)?;
+    let passed = admission::Passed::default();
+    let task = task::Task::new(config, passed.clone(), events_out)?;
     tokio::spawn(task.run(commands_in));
-    Ok((Handle { commands, dropped: Arc::default() }, events))
+    Ok((Handle { commands, dropped: Arc::default(), passed }, events))
 }
 
 impl Handle {
@@ -222,6 +228,11 @@ impl Handle {
                 Err(error) => tracing::warn!(%address, %error, "an address cannot be resolved"),
             }
         });
+    }
+
+    /// What a peer may do; nothing if there is no connection with it.
+    pub fn rights(&self, peer: NodeId) -> Option<Rights> {
+        Some(self.passed.find(address::peer_of(peer)?)?.rights)
     }
 
     /// Closes all connections with a peer.

@@ -20,7 +20,7 @@ use std::thread::JoinHandle;
 
 use self::database::Database;
 use self::fence::Fence;
-use crate::auth::Credential;
+use crate::auth::{Credential, TicketId, Used};
 use crate::clock;
 use crate::core::id::{Incarnation, JobId, NodeId, Term};
 use crate::core::job::JobRecord;
@@ -93,6 +93,8 @@ pub struct Loaded {
     pub jobs: Vec<JobRecord>,
     /// Members, and where they were last.
     pub peers: Vec<(NodeId, Vec<String>)>,
+    /// Tickets, and who has used them.
+    pub tickets: Vec<(TicketId, Used)>,
     /// What was damaged and set aside, for the operator.
     pub notes: Vec<String>,
 }
@@ -114,6 +116,8 @@ pub enum Keep {
     Seniority(u64),
     /// The highest term heard of.
     Term(Term),
+    /// Who has used a ticket; nothing of it any more.
+    Ticket(TicketId, Option<Used>),
 }
 
 /// Called when what was to be kept is on disk.

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::credential::{AuthError, Credential, Endorsed, Endorsement, Member, verify};
+use super::tickets::{TicketChange, Tickets};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::signed::{Key, Signed};
 use crate::core::time::WallTime;
@@ -13,6 +14,7 @@ pub struct Passport {
     mesh: MeshId,
     key: Key,
     credential: Credential,
+    tickets: Tickets,
 }
 
 /// The first word of both sides.
@@ -25,9 +27,9 @@ struct Hello {
 }
 
 impl Passport {
-    /// The passport of the node with this key.
-    pub fn new(mesh: MeshId, key: Key, credential: Credential) -> Self {
-        Self { mesh, key, credential }
+    /// The passport of the node with this key, and what it remembers of tickets.
+    pub fn new(mesh: MeshId, key: Key, credential: Credential, tickets: Tickets) -> Self {
+        Self { mesh, key, credential, tickets }
     }
 
     /// The mesh that it is for.
@@ -40,6 +42,28 @@ impl Passport {
         &self.credential
     }
 
+    /// Who this node is, by its own credential. Its ticket is used from now on: another machine
+    /// that comes with a copy of it is refused here too.
+    ///
+    /// # Errors
+    /// If others will refuse it.
+    pub fn own(&mut self, now: WallTime) -> Result<Member, AuthError> {
+        let member = verify(&self.credential, self.mesh, self.key.id(), now)?;
+        self.admit(&member, now)?;
+        Ok(member)
+    }
+
+    /// What this node has learnt of tickets since this was asked last, to be kept.
+    pub fn take_changes(&mut self) -> Vec<TicketChange> {
+        self.tickets.take_changes()
+    }
+
+    /// How many machines have been let in here, and were not the first with their ticket: what is
+    /// known of others is to be looked at again when that changes.
+    pub fn evicted(&self) -> u64 {
+        self.tickets.evicted()
+    }
+
     /// What the dialler says.
     pub fn hello(&self) -> Vec<u8> {
         self.encode(None)
@@ -49,27 +73,39 @@ impl Passport {
     ///
     /// # Errors
     /// If the peer is not a member.
-    pub fn verify(&self, peer: NodeId, word: &[u8], now: WallTime) -> Result<Member, AuthError> {
+    pub fn verify(
+        &mut self,
+        peer: NodeId,
+        word: &[u8],
+        now: WallTime,
+    ) -> Result<Member, AuthError> {
         self.judge(peer, &decode(word)?, now)
     }
 
-    /// What the listener answers to a dialler that it has recognized.
+    /// What a dialler's word is worth, and what the listener answers if that is a member's.
     ///
     /// # Errors
-    /// If the dialler's word cannot be read.
-    pub fn welcome(&self, peer: NodeId, word: &[u8], now: WallTime) -> Result<Vec<u8>, AuthError> {
-        let theirs = decode(word)?.credential;
+    /// If the peer is not a member.
+    pub fn welcome(
+        &mut self,
+        peer: NodeId,
+        word: &[u8],
+        now: WallTime,
+    ) -> Result<(Member, Vec<u8>), AuthError> {
+        let hello = decode(word)?;
+        let mut member = self.judge(peer, &hello, now)?;
+        let theirs = hello.credential;
         let roles = self.credential.token.claims(self.mesh)?.roles;
         let wanted = theirs.wants(self.mesh, self.credential.chain() + 1)?;
-        let endorsement = (wanted && (roles.node || roles.admin)).then(|| {
+        let may_endorse = roles.node || roles.admin;
+        let shown = member.shown.as_mut().filter(|_| wanted && may_endorse);
+        let endorsement = shown.map(|shown| {
             // What was endorsed before is endorsed for the same time, not for now.
-            let at = match &theirs.endorsed {
-                Some(endorsed) => endorsed.endorsement.value().at,
-                None => now,
-            };
+            let at = *shown.endorsed.get_or_insert(now);
             self.key.sign(Endorsement { mesh: self.mesh, peer, token: theirs.token.hash(), at })
         });
-        Ok(self.encode(endorsement))
+        self.admit(&member, now)?;
+        Ok((member, self.encode(endorsement)))
     }
 
     /// What the listener's answer is worth. If it carries an endorsement that makes this node's
@@ -98,14 +134,26 @@ impl Passport {
             return Ok((member, None));
         }
         self.credential = better.clone();
+        // Should another machine have been first, the others will say so.
+        let _ = self.own(now);
         Ok((member, Some(better)))
     }
 
-    fn judge(&self, peer: NodeId, hello: &Hello, now: WallTime) -> Result<Member, AuthError> {
+    fn judge(&mut self, peer: NodeId, hello: &Hello, now: WallTime) -> Result<Member, AuthError> {
         if hello.mesh != self.mesh {
             return Err(AuthError::OtherMesh { theirs: hello.mesh, ours: self.mesh });
         }
-        verify(&hello.credential, self.mesh, peer, now)
+        let member = verify(&hello.credential, self.mesh, peer, now)?;
+        self.admit(&member, now)?;
+        Ok(member)
+    }
+
+    /// Whether a member is among those that its ticket is for.
+    fn admit(&mut self, member: &Member, now: WallTime) -> Result<(), AuthError> {
+        match &member.shown {
+            Some(shown) => self.tickets.admit(member.node, shown, now),
+            None => Ok(()),
+        }
     }
 
     fn encode(&self, endorsement: Option<Signed<Endorsement>>) -> Vec<u8> {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::roles::Roles;
+use super::tickets::TicketId;
 use super::token::{Token, TokenError};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::signed::{Signable, Signed};
@@ -57,6 +58,21 @@ pub struct Member {
     pub roles: Roles,
     /// The user whose jobs are its, if its token names one.
     pub user: Option<String>,
+    /// The ticket that it has come with; none for the founder.
+    pub shown: Option<Shown>,
+}
+
+/// A ticket as its bearer shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// Which.
+    pub ticket: TicketId,
+    /// How many machines it is for.
+    pub limit: u32,
+    /// When it expires.
+    pub expires: WallTime,
+    /// When a member that may admit saw it, if one has signed that.
+    pub endorsed: Option<WallTime>,
 }
 
 /// Why a peer is not recognized. Each is one sentence that both sides log.
@@ -111,6 +127,18 @@ pub enum AuthError {
     /// A restriction of the token does not hold.
     #[error("its ticket does not admit it")]
     Restricted,
+    /// Another machine has come with the same ticket before.
+    #[error("its ticket was used by node {by} before: each machine needs a ticket of its own")]
+    TicketUsed {
+        /// That machine.
+        by: NodeId,
+    },
+    /// As many machines as the ticket is for have come with it before.
+    #[error("its ticket was used by the {limit} machines that it is for: ask for a new one")]
+    TicketUsedUp {
+        /// How many.
+        limit: u32,
+    },
     /// The token is not one of this mesh.
     #[error("its ticket is refused")]
     Token(#[from] TokenError),
@@ -145,19 +173,22 @@ fn judge(
         Some(_) => {}
     }
     // The time at which the token is judged: when it was first seen valid, or now.
-    let at = match (&credential.endorsed, claims.expires) {
+    let endorsed = match (&credential.endorsed, claims.expires) {
         (Some(endorsed), Some(_)) => {
-            endorsement(endorsed, credential, mesh, peer, now, chain_left)?
+            Some(endorsement(endorsed, credential, mesh, peer, now, chain_left)?)
         }
-        _ => now,
+        _ => None,
     };
+    let at = endorsed.unwrap_or(now);
     if let Some(expired) = claims.expires.filter(|expires| *expires <= at) {
         return Err(AuthError::Expired { expired: utc(expired), now: utc(now) });
     }
     if !credential.token.permits(mesh, peer, at)? {
         return Err(AuthError::Restricted);
     }
-    Ok(Member { node: peer, roles: claims.roles, user: claims.user })
+    let (ticket, limit) = (claims.ticket, claims.limit);
+    let shown = claims.expires.map(|expires| Shown { ticket, limit, expires, endorsed });
+    Ok(Member { node: peer, roles: claims.roles, user: claims.user, shown })
 }
 
 /// When a token was seen valid, according to a member that may admit others.

@@ -25,6 +25,8 @@ pub struct Grantee {
     pub user: Option<String>,
     /// Until when the token admits a newcomer; `None`: for ever.
     pub expires: Option<WallTime>,
+    /// How many machines may join with it.
+    pub uses: u32,
 }
 
 impl MeshKey {
@@ -51,6 +53,11 @@ impl MeshKey {
         }
         if let Some(user) = grantee.user.clone() {
             builder = builder.fact(biscuit_auth::macros::fact!("user({user})"))?;
+        }
+        // One is what a token without a word about it is for.
+        if grantee.uses != 1 {
+            let uses = i64::from(grantee.uses);
+            builder = builder.fact(biscuit_auth::macros::fact!("uses({uses})"))?;
         }
         if let Some(expires) = grantee.expires {
             let seconds = i64::try_from(expires.secs()).unwrap_or(i64::MAX);

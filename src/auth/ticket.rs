@@ -13,8 +13,10 @@ use crate::core::id::MeshId;
 /// What every ticket begins with: the program and the version of the format.
 const PREFIX: &str = "gpuvine1";
 
-/// Characters of a ticket, addresses in it, and bytes of its checksum.
-const TEXT_MAX: usize = 12 * 1024;
+/// Characters of a ticket.
+pub const TICKET_TEXT_MAX: usize = 12 * 1024;
+
+/// Addresses in a ticket, and bytes of its checksum.
 const ADDRESSES_MAX: usize = 32;
 const CHECKSUM: usize = 4;
 
@@ -61,7 +63,7 @@ impl FromStr for Ticket {
 
     fn from_str(text: &str) -> Result<Self, TicketError> {
         let text = text.trim();
-        if text.len() > TEXT_MAX {
+        if text.len() > TICKET_TEXT_MAX {
             return Err(TicketError::TooLong);
         }
         let body = text.strip_prefix(PREFIX).ok_or(TicketError::NotATicket)?;

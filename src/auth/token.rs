@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use super::roles::Roles;
+use super::tickets::{TICKET_USES_MAX, TicketId};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::time::{Duration, WallTime};
 
@@ -45,6 +46,10 @@ pub(super) struct Claims {
     pub(super) expires: Option<WallTime>,
     /// The node that it is bound to.
     pub(super) bound_to: Option<NodeId>,
+    /// The ticket that it was bound from.
+    pub(super) ticket: TicketId,
+    /// How many machines that ticket is for.
+    pub(super) limit: u32,
 }
 
 impl Token {
@@ -86,7 +91,16 @@ impl Token {
         let expiries: Vec<(i64,)> = world.query("data($at) <- expires($at)")?;
         let earliest = expiries.into_iter().map(|(at,)| at).min();
         let expires = earliest.map(|at| WallTime(u64::try_from(at).unwrap_or(0) * 1_000));
-        Ok(Claims { roles, user: users.into_iter().next().map(|(user,)| user), expires, bound_to })
+        let limits: Vec<(i64,)> = world.query("data($uses) <- uses($uses)")?;
+        let least = limits.into_iter().map(|(uses,)| uses).min().unwrap_or(1);
+        Ok(Claims {
+            roles,
+            user: users.into_iter().next().map(|(user,)| user),
+            expires,
+            bound_to,
+            ticket: ticket(&biscuit),
+            limit: u32::try_from(least).unwrap_or(0).clamp(1, TICKET_USES_MAX),
+        })
     }
 
     /// Whether all restrictions of the token hold for this peer at this time.
@@ -110,6 +124,13 @@ impl Token {
         let root = PublicKey::from_bytes(&mesh.0, Algorithm::Ed25519)?;
         Ok(Biscuit::from(&self.0, root)?)
     }
+}
+
+/// The ticket that a token was bound from: the signature of its first block names it, for the key
+/// of the next block, drawn for each ticket, is under that signature too.
+fn ticket(biscuit: &Biscuit) -> TicketId {
+    let ids = biscuit.revocation_identifiers();
+    TicketId(Sha256::digest(ids.first().map_or(&[][..], Vec::as_slice)).into())
 }
 
 /// Whom the second block binds the token to. Any other block than ours is refused: an unknown one

@@ -92,7 +92,7 @@ impl From<ClientError> for Failure {
                 };
                 Self { exit: Exit::Unreachable, ..told }.hint(match denied {
                     true => {
-                        "it is open to its owner and group: `ls -l` shows which; join the group"
+                        "it is open to its owner and group, as `ls -l` shows: join the group, or ask its owner"
                     }
                     false => "start it with `gpuvine up`, or name another folder with --dir",
                 })

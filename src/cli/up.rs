@@ -3,19 +3,20 @@
 use super::args::{Color, Globals};
 use super::exit::{Exit, Failure};
 use super::output::Printer;
-use crate::auth::Ticket;
+use super::ticket::Join;
 use crate::config::Config;
 use crate::daemon::{found, start};
 
 /// Run this machine's daemon: join the mesh, offer its GPUs, serve its users
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Example:\n  gpuvine up --join gpuvine1...       # the first time\n  gpuvine up                          # ever after\n  gpuvine up --gpus sim:4xA100-80G    # with GPUs that do not exist"
+    after_help = "Example:\n  gpuvine up --join gpuvine1...       # the first time\n  gpuvine up --join - < ticket        # the same, with nothing in the shell's history\n  gpuvine up                          # ever after\n  gpuvine up --gpus sim:4xA100-80G    # with GPUs that do not exist"
 )]
 pub(crate) struct Args {
-    /// Join a mesh by a ticket from `gpuvine invite`; needed once
+    /// Join a mesh by a ticket from `gpuvine invite`, needed once: the ticket, @FILE, or - for
+    /// standard input
     #[arg(long, value_name = "TICKET")]
-    join: Option<Ticket>,
+    join: Option<Join>,
     /// Listen on this multiaddress; may be repeated [default: port 47600 on TCP and QUIC]
     #[arg(long, value_name = "MULTIADDR")]
     listen: Vec<String>,
@@ -43,7 +44,8 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     log_to_stderr(printer.verbose(), globals.color);
     let paths = globals.paths()?;
     let mut peers = args.peers;
-    if let Some(ticket) = &args.join {
+    let ticket = args.join.map(|join| join.read(std::io::stdin())).transpose()?;
+    if let Some(ticket) = &ticket {
         peers.extend(ticket.addresses.iter().cloned());
     }
     let mut overrides = globals.overrides();
@@ -57,7 +59,7 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     let config = Config::resolve(paths, overrides, &|name| std::env::var_os(name))?;
     // What is mistyped is told before anything is joined or opened.
     start::check(&config).map_err(|wrong| Failure::usage(format!("{wrong:#}")))?;
-    if let Some(ticket) = &args.join {
+    if let Some(ticket) = &ticket {
         found::join(&config.paths, ticket)?;
     }
     start::run(config, |ready| {

@@ -56,6 +56,11 @@ pub enum Message {
     Ask(Ask),
     /// Node to controller: my leases changed. Goes ahead of the gossip of the same report.
     Changed(Signed<Report>),
+    /// Controller to home: the membership of this home does not allow it to submit.
+    Forbidden {
+        /// The attempt.
+        task: TaskId,
+    },
     /// Controller to home: the queue has no room for this ask; ask again later.
     Full {
         /// The attempt.

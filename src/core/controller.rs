@@ -12,6 +12,7 @@
 //! Always true: no two grants under way share a GPU; a later request never takes what an earlier
 //! one could use.
 
+mod barred;
 mod fleet;
 #[cfg(test)]
 mod tests;
@@ -67,6 +68,8 @@ impl Default for Config {
 /// What the controller is told.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
+    /// A message of a member that may not submit.
+    Barred(NodeId, Message),
     /// The deadline has come.
     Deadline,
     /// This node reigns no more.
@@ -178,6 +181,7 @@ impl Controller {
         out: &mut Outbox<Send>,
     ) {
         match input {
+            Input::Barred(from, message) => self.on_barred(from, message, fleet, now, out),
             Input::Deadline => self.on_deadline(now),
             Input::Deposed => self.reign = None,
             Input::FleetChanged(node) => self.on_fleet_changed(node, fleet),

@@ -28,6 +28,7 @@ use super::outbox::Outbox;
 use super::repair::{self, Repair};
 use super::report::{Gpu, NO_PLACE, NodeState, Report};
 use super::reporting::{self, Reporting};
+use super::rights::{Met, Rights};
 use super::signed::{Key, Signed};
 use super::time::{Instant, WallTime, earliest};
 
@@ -56,8 +57,12 @@ pub enum Input {
     Linked(NodeId),
     /// Bytes of memory that are available.
     MemoryFree(u64),
+    /// What proves this node's membership to those who hear of it by others.
+    Proof(Vec<u8>),
     /// A message came over a link.
     Received(NodeId, Message),
+    /// A member has proven what it may do; said before its link is, and before its report is.
+    Recognized(NodeId, Rights),
     /// A term is on disk.
     TermStored(Term),
     /// A link is gone.
@@ -121,6 +126,7 @@ pub struct Node {
     incarnation: Incarnation,
     candidates: Vec<NodeId>,
     vacant: bool,
+    met: Met,
     membership: Membership,
     directory: Directory,
     repair: Repair,
@@ -141,7 +147,16 @@ impl Node {
         let key = config.key;
         // One who does not know its place yet comes after all others.
         let seniority = config.seniority.unwrap_or(NO_PLACE);
-        let reporting = Reporting::new(key.clone(), config.incarnation, seniority, config.facts);
+        let mut reporting =
+            Reporting::new(key.clone(), config.incarnation, seniority, config.facts);
+        let mut ledger = Ledger::new(me, config.incarnation, config.ledger);
+        if !config.rights.node {
+            // It says so itself, so that nobody has to meet it to know.
+            reporting = reporting.draining();
+            ledger.handle(ledger::Input::State(NodeState::Draining), &mut Outbox::new());
+        }
+        let mut met = Met::default();
+        met.meet(me, config.rights);
         let mut directory = Directory::new();
         directory.insert(reporting.signed().clone(), now);
         directory.mark(me, true, now);
@@ -151,12 +166,13 @@ impl Node {
             incarnation: config.incarnation,
             candidates: Vec::new(),
             vacant: true,
+            met,
             membership: Membership::new(me, config.incarnation, fork()),
             repair: Repair::new(fork()),
             election: Election::new(key.clone(), config.term, config.election, now),
             neighbours: Neighbours::new(me, config.bootstrap, config.remembered, fork()),
             controller: Controller::new(key.clone(), config.controller),
-            ledger: Ledger::new(me, config.incarnation, config.ledger),
+            ledger,
             jobs: Jobs::new(me),
             directory,
             reporting,
@@ -181,6 +197,16 @@ impl Node {
     /// What is known of the mesh.
     pub fn directory(&self) -> &Directory {
         &self.directory
+    }
+
+    /// The GPUs that a member offers: none if it is known that it may not run tasks.
+    pub fn offered<'a>(&self, report: &'a Report) -> &'a [Gpu] {
+        if self.met.may_serve(report.node) { &report.gpus } else { &[] }
+    }
+
+    /// Whether a member may run tasks, as far as is known.
+    pub fn may_serve(&self, node: NodeId) -> bool {
+        self.met.may_serve(node)
     }
 
     /// Who reigns.
@@ -263,7 +289,11 @@ impl Node {
             Input::MemoryFree(bytes) => {
                 self.tell_reporting(reporting::Input::MemoryFree(bytes), &mut turn);
             }
+            Input::Proof(proof) => {
+                self.tell_reporting(reporting::Input::Proof(proof), &mut turn);
+            }
             Input::Received(from, message) => self.on_received(from, message, &mut turn),
+            Input::Recognized(node, rights) => self.on_recognized(node, rights, &mut turn),
             Input::TermStored(term) => {
                 self.tell_election(election::Input::TermStored(term), &mut turn);
             }
@@ -286,6 +316,7 @@ impl Node {
         if repair {
             self.tell_repair(repair::Input::Deadline, turn);
             for node in self.directory.forget(turn.now) {
+                self.met.forget(node);
                 self.tell_neighbours(neighbours::Input::Forgotten(node), turn);
             }
             self.look_for_lost(turn);
@@ -304,6 +335,13 @@ impl Node {
         }
         if jobs {
             self.tell_jobs(job::Input::Deadline, turn);
+        }
+    }
+
+    fn on_recognized(&mut self, node: NodeId, rights: Rights, turn: &mut Turn<'_>) {
+        if self.met.meet(node, rights) {
+            self.tell_controller(controller::Input::FleetChanged(node), turn);
+            turn.out.push(Effect::MeshChanged);
         }
     }
 

@@ -49,6 +49,10 @@ pub struct Report {
     pub software: String,
     /// Multiaddresses at which the node can be dialled.
     pub addresses: Vec<String>,
+    /// What proves that the node is a member, and what it may do, to those who have never met it:
+    /// its credential, which the core does not read.
+    #[serde(default, with = "serde_bytes", skip_serializing_if = "Vec::is_empty")]
+    pub proof: Vec<u8>,
     /// Tasks without a GPU that run there (GPU tasks are seen at the GPUs).
     pub gpuless_tasks: Vec<LeaseView>,
 }
@@ -84,6 +88,9 @@ pub enum NodeState {
 
 /// GPUs that one report may name.
 pub const GPUS_MAX: usize = 128;
+
+/// Bytes of the proof in a report: what a chain of eight credentials has.
+pub const PROOF_MAX: usize = 32 * 1024;
 
 /// Bytes of one text in a report.
 pub const TEXT_MAX: usize = 512;
@@ -211,6 +218,7 @@ pub(crate) mod testing {
             memory_free_bytes: 32 << 30,
             software: "test".into(),
             addresses: Vec::new(),
+            proof: Vec::new(),
             gpuless_tasks: Vec::new(),
         }
     }

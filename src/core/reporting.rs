@@ -54,6 +54,8 @@ pub enum Input {
     /// Somebody has a report of this node that is newer than this node's own: its disk was lost, or
     /// the fence file put back. What it says now must be newer still.
     NewerSeen(Incarnation, Version),
+    /// What proves that this node is a member.
+    Proof(Vec<u8>),
     /// The place in the order of arrival.
     Seniority(u64),
     /// Whether tasks are taken.
@@ -102,10 +104,19 @@ impl Reporting {
             memory_free_bytes: 0,
             software: facts.software,
             addresses: Vec::new(),
+            proof: Vec::new(),
             gpuless_tasks: Vec::new(),
         };
         let signed = key.sign(report.clone());
         Self { key, report, signed, pending: None, gossiped: None, news: true }
+    }
+
+    /// The same for a node that takes no tasks.
+    #[must_use]
+    pub fn draining(mut self) -> Self {
+        self.report.state = NodeState::Draining;
+        self.signed = self.key.sign(self.report.clone());
+        self
     }
 
     /// When it next wants [`Input::Deadline`].
@@ -156,6 +167,7 @@ impl Reporting {
                     next.version = Version(0);
                 }
             }
+            Input::Proof(proof) => next.proof = proof,
             Input::Seniority(seniority) => next.seniority = seniority,
             Input::State(state) => next.state = state,
         }

@@ -1,14 +1,16 @@
 //! The gate's judgement: a passport, the clock, and the store for what becomes of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::auth::{Member, Passport};
+use crate::auth::{AuthError, Member, Passport, Roles};
 use crate::clock;
 use crate::core::id::NodeId;
+use crate::core::rights::Rights;
 use crate::net::{Admission, Admitted};
 use crate::store::{Keep, Store};
 
-/// Judges by the mesh's tokens, and keeps a better credential when one is given.
+/// Judges by the mesh's tokens, and keeps a better credential when one is given, and who has used
+/// which ticket.
 #[derive(Debug)]
 pub(super) struct Judge {
     passport: Mutex<Passport>,
@@ -20,7 +22,40 @@ impl Judge {
         Self { passport: Mutex::new(passport), store }
     }
 
-    fn passport(&self) -> std::sync::MutexGuard<'_, Passport> {
+    /// What this node shows of itself to those with whom it has no link.
+    pub(super) fn proof(&self) -> Vec<u8> {
+        self.passport().hello()
+    }
+
+    /// What somebody may do whose proof has come by another way than its own link.
+    ///
+    /// # Errors
+    /// If it is not a member.
+    pub(super) fn recognize(&self, peer: NodeId, proof: &[u8]) -> Result<Rights, String> {
+        let member = self.judge(|passport| passport.verify(peer, proof, clock::wall()))?;
+        Ok(rights(member.roles))
+    }
+
+    /// Changes when somebody who was let in before would not be now.
+    pub(super) fn evicted(&self) -> u64 {
+        self.passport().evicted()
+    }
+
+    /// Asks the passport, and keeps what it has learnt.
+    fn judge<T>(
+        &self,
+        ask: impl FnOnce(&mut Passport) -> Result<T, AuthError>,
+    ) -> Result<T, String> {
+        let mut passport = self.passport();
+        let verdict = ask(&mut passport);
+        // Not waited for: should it be lost, those who came first can still prove it themselves.
+        for (ticket, used) in passport.take_changes() {
+            self.store.keep(Keep::Ticket(ticket, used), None::<fn()>);
+        }
+        verdict.map_err(|error| sentence(&error))
+    }
+
+    fn passport(&self) -> MutexGuard<'_, Passport> {
         // Nothing under the lock can panic half way.
         self.passport.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -31,19 +66,13 @@ impl Admission for Judge {
         self.passport().hello()
     }
 
-    fn welcome(&self, peer: NodeId, word: &[u8]) -> Result<Vec<u8>, String> {
-        let welcome = self.passport().welcome(peer, word, clock::wall());
-        welcome.map_err(|error| sentence(&error))
-    }
-
-    fn verify(&self, peer: NodeId, word: &[u8]) -> Result<Admitted, String> {
-        let member = self.passport().verify(peer, word, clock::wall());
-        member.map(admitted).map_err(|error| sentence(&error))
+    fn welcome(&self, peer: NodeId, word: &[u8]) -> Result<(Admitted, Vec<u8>), String> {
+        let welcome = self.judge(|passport| passport.welcome(peer, word, clock::wall()));
+        welcome.map(|(member, word)| (admitted(member), word))
     }
 
     fn accept(&self, peer: NodeId, word: &[u8]) -> Result<Admitted, String> {
-        let accepted = self.passport().accept(peer, word, clock::wall());
-        let (member, better) = accepted.map_err(|error| sentence(&error))?;
+        let (member, better) = self.judge(|passport| passport.accept(peer, word, clock::wall()))?;
         if let Some(better) = better {
             self.store.keep(Keep::Credential(Box::new(better)), None::<fn()>);
         }
@@ -51,12 +80,18 @@ impl Admission for Judge {
     }
 }
 
+/// What matters of roles to the core.
+pub(super) fn rights(roles: Roles) -> Rights {
+    Rights { node: roles.node, submit: roles.submit }
+}
+
 fn admitted(member: Member) -> Admitted {
-    Admitted { may_submit: member.roles.submit, is_admin: member.roles.admin, user: member.user }
+    let Member { roles, user, .. } = member;
+    Admitted { rights: rights(roles), is_admin: roles.admin, user }
 }
 
 /// An error with its causes, in one line.
-fn sentence(error: &dyn std::error::Error) -> String {
+pub(super) fn sentence(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(error) = cause {

@@ -15,6 +15,7 @@ use super::hands::{Hands, Links};
 use super::host::Caller;
 use super::inbox::{Answer, Draft, Found, Lease, Look, NotFound, Request, Submitted};
 use super::notes::Notes;
+use super::sieve::Sieve;
 use super::views;
 use crate::api::JobView;
 use crate::clock;
@@ -38,6 +39,7 @@ const NAMED_MAX: usize = 10;
 pub(super) struct Driver {
     pub(super) node: Node,
     pub(super) hands: Hands,
+    pub(super) sieve: Sieve,
     pub(super) rng: ChaCha12Rng,
     pub(super) mesh: String,
     pub(super) started: Instant,
@@ -66,6 +68,7 @@ impl Driver {
         mut events: mpsc::Receiver<Event>,
         mut requests: mpsc::Receiver<Request>,
     ) -> Result<(), String> {
+        self.prove();
         // What was found again comes before anything that others say.
         while let Ok(request) = requests.try_recv() {
             self.on_request(request);
@@ -158,23 +161,26 @@ impl Driver {
             Event::Discovered { peer, address } => {
                 self.input(Input::Discovered(peer, vec![address.to_string()]));
             }
-            Event::Gossiped(message) => self.input(Input::Gossiped(message)),
-            Event::Linked { peer, address } => {
+            Event::Gossiped(message) => self.hear(Input::Gossiped(message)),
+            Event::Linked { peer, rights, address } => {
                 tracing::info!(peer = %peer.short(), %address, "linked");
                 self.links.send_modify(|links| {
                     links.failed.remove(&peer);
                     links.open.insert(peer);
                 });
+                self.prove();
+                self.input(Input::Recognized(peer, rights));
                 self.input(Input::Linked(peer));
             }
             Event::Listening(addresses) => self.input(Input::Addresses(dialable(&addresses))),
-            Event::Received(from, message) => self.input(Input::Received(from, message)),
+            Event::Received(from, message) => self.hear(Input::Received(from, message)),
             Event::Refused { peer, address, why } => {
                 self.notes.refused(peer, &address, &why)?;
                 self.changed();
             }
             Event::TaskStream { from, admitted, stream } => {
-                let caller = Caller { node: from, may_submit: admitted.may_submit };
+                let may_submit = admitted.rights.submit;
+                let caller = Caller { node: from, may_submit, user: admitted.user };
                 let host = self.hands.streams.host.clone();
                 tokio::spawn(host.serve(caller, Box::new(stream)));
             }
@@ -195,6 +201,25 @@ impl Driver {
         if let Some(peer) = peer {
             self.links.send_modify(|links| *links.failed.entry(peer).or_default() += 1);
             self.input(Input::DialFailed(peer));
+        }
+    }
+
+    /// What others say, as far as they are members.
+    fn hear(&mut self, said: Input) {
+        for input in self.sieve.sift(&self.node, said) {
+            self.input(input);
+        }
+        for node in self.sieve.take_expelled() {
+            self.hands.streams.net.hangup(node);
+        }
+    }
+
+    /// Shows everybody this node's membership as it is now: when a member has endorsed it, it is
+    /// another.
+    fn prove(&mut self) {
+        let proof = self.sieve.proof();
+        if self.node.report().proof != proof {
+            self.input(Input::Proof(proof));
         }
     }
 

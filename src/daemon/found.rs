@@ -28,7 +28,7 @@ pub struct Founded {
     pub mesh_key: String,
 }
 
-/// A ticket for one machine.
+/// A ticket for one machine, or several.
 #[derive(Debug, Serialize)]
 pub struct Invitation {
     /// The word to paste.
@@ -37,6 +37,8 @@ pub struct Invitation {
     pub expires: String,
     /// What its bearer may do.
     pub roles: String,
+    /// How many machines may join with it.
+    pub uses: u32,
 }
 
 /// The file that names the mesh a node belongs to.
@@ -58,7 +60,7 @@ pub fn init(paths: &Paths) -> Result<Founded> {
     // One that was killed half way has left its key; nobody can be a member of that mesh yet.
     let mesh_key = MeshKey::from_seed(*secret_at(&paths.mesh_key())?);
     let node = identity(paths)?.id();
-    let grantee = Grantee { roles: Roles::ALL, user: None, expires: None };
+    let grantee = Grantee { roles: Roles::ALL, user: None, expires: None, uses: 1 };
     let token = mesh_key.mint(&grantee)?.bind(mesh_key.mesh(), node)?;
     let credential = Keep::Credential(Box::new(Credential { token, endorsed: None }));
     keep_once(&paths.dir, |_| vec![credential, Keep::Seniority(0)])?;
@@ -78,6 +80,7 @@ pub fn invite(
     paths: &Paths,
     roles: Roles,
     user: Option<String>,
+    uses: u32,
     expires: WallTime,
     addresses: Vec<String>,
 ) -> Result<Invitation> {
@@ -89,12 +92,13 @@ pub fn invite(
         );
     };
     let key = MeshKey::from_seed(*seed);
-    let token = key.mint(&Grantee { roles, user, expires: Some(expires) })?;
+    let token = key.mint(&Grantee { roles, user, expires: Some(expires), uses })?;
     let ticket = Ticket { mesh: key.mesh(), token, addresses };
     Ok(Invitation {
         ticket: ticket.to_string(),
         expires: super::views::utc(expires),
         roles: roles.to_string(),
+        uses,
     })
 }
 
@@ -144,12 +148,14 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
 }
 
 /// Whether a new ticket is worth more than the membership that is kept. A member that was started
-/// with its old ticket again, as a service is at each boot, stays what it is.
+/// with its old ticket again, as a service is at each boot, stays what it is, and so does the
+/// founder. Another ticket is a wish for other roles, or comes after a refusal of the old one.
 fn is_better(new: &Credential, kept: &Credential, mesh: MeshId, node: NodeId) -> bool {
     let now = clock::wall();
-    let Ok(member) = verify(kept, mesh, node, now) else { return true };
-    verify(new, mesh, node, now)
-        .is_ok_and(|new| (new.roles, new.user) != (member.roles, member.user))
+    let Ok(kept) = verify(kept, mesh, node, now) else { return true };
+    let Some(kept) = kept.shown else { return false };
+    let new = verify(new, mesh, node, now).ok().and_then(|member| member.shown);
+    new.is_some_and(|new| new.ticket != kept.ticket)
 }
 
 /// The mesh that a node belongs to.
@@ -218,7 +224,8 @@ mod tests {
 
     fn invited(mesh: &Paths, lasts_ms: u64) -> Ticket {
         let expires = WallTime(clock::wall().0 + lasts_ms);
-        invite(mesh, Roles::ALL, None, expires, Vec::new()).unwrap().ticket.parse().unwrap()
+        let invitation = invite(mesh, Roles::ALL, None, 1, expires, Vec::new()).unwrap();
+        invitation.ticket.parse().unwrap()
     }
 
     /// A service is started with its ticket at every boot. The membership that it had got by then
@@ -257,6 +264,25 @@ mod tests {
         let told = format!("{:#}", join(&member, &invited(&founder, 0)).unwrap_err());
         assert!(told.contains("its ticket expired at"), "{told}");
         assert_eq!(mesh(&member).unwrap(), None);
+    }
+
+    /// Its ticket was used by another machine before, as it was told, and it got a new one with the
+    /// same roles: that one was not taken.
+    #[test]
+    fn another_ticket_takes_the_place_of_the_old_one_but_never_of_the_founders() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (founder, member) = (paths(one.path()), paths(two.path()));
+        init(&founder).unwrap();
+        join(&member, &invited(&founder, 60_000)).unwrap();
+        let before = credential(&member);
+        join(&member, &invited(&founder, 60_000)).unwrap();
+        assert_ne!(credential(&member), before);
+        let late = credential(&member);
+        join(&member, &invited(&founder, 0)).unwrap();
+        assert_eq!(credential(&member), late);
+        let founders = credential(&founder);
+        join(&founder, &invited(&founder, 60_000)).unwrap();
+        assert_eq!(credential(&founder), founders);
     }
 
     /// Killed between its two files.

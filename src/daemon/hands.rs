@@ -8,9 +8,12 @@ use tokio::sync::{mpsc, watch};
 use super::home::{self, Attachment, First, ORDERS_MAX, Offer, Order};
 use super::host::{Caller, Host};
 use super::inbox::{Inbox, Request};
+use super::own::Own;
 use super::stream::{TaskStream, pipe};
+use crate::core::grant::Refusal;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{self, JobRecord};
+use crate::core::rights::Rights;
 use crate::core::task::TaskId;
 use crate::core::time::Duration;
 use crate::net::{self, NetError};
@@ -36,8 +39,8 @@ impl Links {
 #[derive(Clone, Debug)]
 pub(crate) struct Streams {
     pub(crate) me: NodeId,
-    /// Whether this node's own membership allows it to submit.
-    pub(crate) may_submit: bool,
+    /// What this node's own membership allows.
+    pub(crate) own: Arc<Own>,
     pub(crate) net: net::Handle,
     pub(crate) host: Host,
     /// Whom there are links with.
@@ -49,7 +52,8 @@ impl Streams {
     pub(crate) async fn open(&self, node: NodeId) -> Result<TaskStream, NetError> {
         if node == self.me {
             let (near, far) = pipe();
-            let caller = Caller { node, may_submit: self.may_submit };
+            let may_submit = self.own.may_submit().is_ok();
+            let caller = Caller { node, may_submit, user: self.own.user() };
             tokio::spawn(self.host.clone().serve(caller, far));
             return Ok(near);
         }
@@ -60,6 +64,13 @@ impl Streams {
         // A link that does not come is what opening tells, in its own words.
         let _ = tokio::time::timeout(LINK_WAIT, linked).await;
         Ok(Box::new(self.net.open_task(node).await?))
+    }
+
+    /// Why the first word may not be said on an open stream, if so.
+    fn bars(&self, node: NodeId, first: &First) -> Option<Refusal> {
+        // Its own ledger knows it of this node.
+        let rights = if node == self.me { Some(Rights::ALL) } else { self.net.rights(node) };
+        bars(rights, first)
     }
 }
 
@@ -138,10 +149,12 @@ impl Hands {
             };
             let open = tokio::time::timeout(limit, streams.open(node));
             match open.await.unwrap_or(Err(NetError::Timeout)) {
-                Ok(stream) => {
+                Ok(stream) => match streams.bars(node, &first) {
+                    // As if the node had said so: the controller is told, and chooses another.
+                    Some(refusal) => inbox.job(job::Input::Refused { task, refusal }).await,
                     // A job that has ended meanwhile has nobody to take it.
-                    let _ = orders.send(Order::Connected { task, stream, first }).await;
-                }
+                    None => _ = orders.send(Order::Connected { task, stream, first }).await,
+                },
                 Err(error) => {
                     let why = error.to_string();
                     inbox.job(job::Input::Unreachable { task, why }).await;
@@ -167,5 +180,55 @@ impl Hands {
         tokio::spawn(home::run(attachment, receiver, self.inbox.clone()));
         self.homes.insert(job, orders.clone());
         orders
+    }
+}
+
+/// A task is never sent to a member that may not run tasks, whatever the controller granted. What
+/// runs there already is followed to its end.
+fn bars(rights: Option<Rights>, first: &First) -> Option<Refusal> {
+    let is_new = matches!(first, First::Open(_));
+    (is_new && rights.is_none_or(|rights| !rights.node)).then(|| Refusal::CannotStart {
+        why: "the node's membership does not allow it to run tasks".into(),
+        elsewhere: true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::control::OrderKey;
+    use crate::core::grant::Grant;
+    use crate::core::id::{Attempt, Incarnation, Term};
+    use crate::core::signed::Key;
+    use crate::core::task::Command;
+
+    #[test]
+    fn a_task_goes_to_nobody_who_may_not_run_it() {
+        let key = Key::from_seed(&[1; 32]);
+        let grant = Grant {
+            term: Term(1),
+            job: JobId::from_bits(1),
+            attempt: Attempt(1),
+            home: key.id(),
+            node: key.id(),
+            incarnation: Incarnation(1),
+            gpus: Vec::new(),
+            key: OrderKey::default(),
+            ttl_ms: 1_000,
+        };
+        let first = First::Open(Box::new(Offer {
+            grant: key.sign(grant),
+            owner: "o".into(),
+            name: "n".into(),
+            home_name: "h".into(),
+            command: Command::default(),
+        }));
+        let guest = Some(Rights { node: false, submit: true });
+        assert_eq!(bars(Some(Rights::ALL), &first), None);
+        for rights in [guest, None] {
+            let refusal = bars(rights, &first);
+            assert!(matches!(refusal, Some(Refusal::CannotStart { elsewhere: true, .. })));
+            assert_eq!(bars(rights, &First::Attach), None);
+        }
     }
 }

@@ -330,7 +330,7 @@ impl Send<'_> {
         loop {
             if let Some(at) = cursor.as_mut() {
                 while let Some(bytes) = self.input.again(*at) {
-                    self.writer.data(None, *at, &bytes).await?;
+                    self.writer.input(*at, &bytes).await?;
                     *at += bytes.len() as u64;
                 }
                 if self.input.ends_at(*at) && !ended {

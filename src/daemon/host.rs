@@ -27,12 +27,21 @@ use crate::wire::task::{Frame, Offsets, ToHome, ToNode};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Who opened a stream, and what they may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Caller {
     /// The node at the other end.
     pub(crate) node: NodeId,
     /// Whether its membership allows it to submit.
     pub(crate) may_submit: bool,
+    /// The user whose jobs are its, if its membership names one.
+    pub(crate) user: Option<String>,
+}
+
+impl Caller {
+    /// Whose a job is that it brings: whoever proves a user speaks for that one, and nobody else.
+    fn owner(&self, claimed: String) -> String {
+        self.user.clone().unwrap_or(claimed)
+    }
 }
 
 /// What serving a stream needs.
@@ -69,14 +78,15 @@ impl Host {
         };
         let end = match first {
             ToNode::Open { grant, owner, name, home_name, command, follow } => {
+                let owner = caller.owner(owner);
                 let offer = Offer { grant, owner, name, home_name, command };
-                self.open(caller, offer, follow, reader, writer).await
+                self.open(&caller, offer, follow, reader, writer).await
             }
             ToNode::Attach { task, follow } => {
-                self.attach(caller, task, follow, reader, writer).await
+                self.attach(&caller, task, follow, reader, writer).await
             }
             ToNode::View { task, stdout, stderr, follow } => {
-                self.view(caller, task, (stdout, stderr), follow, reader, writer).await
+                self.view(&caller, task, (stdout, stderr), follow, reader, writer).await
             }
             ToNode::Acknowledge | ToNode::StdinEof | ToNode::Stop { .. } => {
                 Err(StreamError::Protocol("a task stream began in its middle"))
@@ -89,7 +99,7 @@ impl Host {
 
     async fn open(
         &self,
-        caller: Caller,
+        caller: &Caller,
         offer: Offer,
         follow: bool,
         reader: Reader,
@@ -133,7 +143,7 @@ impl Host {
 
     async fn attach(
         &self,
-        caller: Caller,
+        caller: &Caller,
         task: TaskId,
         follow: Option<Offsets>,
         reader: Reader,
@@ -195,8 +205,9 @@ impl Host {
                 }
                 Frame::Control(ToNode::Acknowledge) => {
                     self.inbox.acknowledged(hosted.task).await;
+                    hosted.tasks.mark_heard(hosted.task).await;
                     if let Some(oldest) = self.table.heard(hosted.task) {
-                        hosted.tasks.forget(oldest).await;
+                        oldest.forget().await;
                     }
                     return Ok(());
                 }
@@ -207,7 +218,7 @@ impl Host {
 
     async fn view(
         &self,
-        caller: Caller,
+        caller: &Caller,
         task: TaskId,
         (stdout, stderr): (Option<u64>, Option<u64>),
         follow: bool,
@@ -227,5 +238,19 @@ impl Host {
         };
         writer.close().await;
         end
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_home_whose_membership_names_a_user_speaks_for_no_other() {
+        let owner = |user: Option<&str>| {
+            let user = user.map(str::to_owned);
+            Caller { node: NodeId([1; 32]), may_submit: true, user }.owner("bob".into())
+        };
+        assert_eq!((owner(None), owner(Some("ada"))), ("bob".into(), "ada".into()));
     }
 }

@@ -17,6 +17,7 @@ use tokio::sync::watch;
 
 use super::hands::Streams;
 use super::inbox::Inbox;
+use super::people;
 use crate::api::{ApiError, ErrorBody};
 use crate::core::id::NodeId;
 
@@ -39,6 +40,11 @@ pub(super) struct Peer {
 }
 
 impl Peer {
+    /// What the user is called.
+    fn name(self) -> String {
+        self.uid.map_or_else(|| "unknown".into(), people::name_of)
+    }
+
     /// Whether it may do whatever the daemon can: it is the daemon's own user, or root.
     fn may_rule(self) -> bool {
         let own = rustix::process::geteuid().as_raw();

@@ -118,7 +118,7 @@ impl Launcher {
             let _ = input.end().await;
         });
         let (inbox, table, tasks) = (self.inbox.clone(), self.table.clone(), self.tasks.clone());
-        let task = record.task;
+        let (task, over) = (record.task, Arc::clone(&hosted));
         tokio::spawn(async move {
             while let Some(event) = events.recv().await {
                 match event {
@@ -128,9 +128,10 @@ impl Launcher {
                         // The GPU first: whoever hears of the end may want it.
                         inbox.ledger(Input::Gone { task }).await;
                         ended_in.send_replace(Some((outcome, clock::wall())));
+                        over.stdin.close();
                         tasks.prepare();
                         if let Some(oldest) = table.ended(task) {
-                            tasks.forget(oldest).await;
+                            oldest.forget().await;
                         }
                     }
                 }
@@ -142,7 +143,7 @@ impl Launcher {
     /// Finds the tasks of before this start again: those that live keep their leases.
     pub(crate) async fn recover(&self) {
         self.tasks.prepare();
-        for Recovered { task, about, fate } in self.tasks.recover().await {
+        for Recovered { task, about, fate, heard } in self.tasks.recover().await {
             let Ok(record) = codec::decode::<LeaseRecord>(&about) else {
                 tracing::warn!(%task, "a task's record cannot be read; it is ended and forgotten");
                 if let Fate::Alive(alive) = fate {
@@ -157,7 +158,12 @@ impl Launcher {
                     self.inbox.ledger(Input::Adopt(record.clone())).await;
                     self.host(&record, alive);
                 }
-                Fate::Ended(outcome, totals) => self.recall(task, &record, outcome, totals).await,
+                Fate::Ended(outcome, totals) => {
+                    self.recall(task, &record, outcome, totals).await;
+                    if let Some(oldest) = heard.then(|| self.table.heard(task)).flatten() {
+                        oldest.forget().await;
+                    }
+                }
             }
         }
     }
@@ -176,7 +182,7 @@ impl Launcher {
             tasks: self.tasks.clone(),
         }));
         if let Some(oldest) = self.table.ended(task) {
-            self.tasks.forget(oldest).await;
+            oldest.forget().await;
         }
     }
 }

@@ -23,8 +23,10 @@ use super::inbox::{Inbox, Request};
 use super::launch::Launcher;
 use super::memory::memory;
 use super::notes::Notes;
+use super::own::Own;
 use super::people;
-use crate::auth::Passport;
+use super::sieve::Sieve;
+use crate::auth::{Passport, Tickets};
 use crate::clock;
 use crate::config::Config;
 use crate::core::id::{MeshId, NodeId};
@@ -84,8 +86,9 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let member = member(&config)?;
     let me = member.key.id();
     let name = config.name.clone().unwrap_or_else(host_name);
-    let inventory = inventory(&config.gpus, &member.key)?;
-    let (net, events) = network(&config, &member)?;
+    let inventory = inventory(&config.gpus, &member)?;
+    let judge = Arc::new(Judge::new(member.passport.clone(), Arc::clone(&member.store)));
+    let (net, events) = network(&config, &member, Arc::clone(&judge))?;
     let (inbox, requests) = Inbox::new();
     let launcher = Arc::new(launcher(&config, me, &name, &inbox)?);
     let host = Host {
@@ -96,9 +99,10 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     };
     let (links_in, links) = watch::channel(Links::default());
     let (changes_in, changes) = watch::channel(1);
-    let streams = Streams { me, may_submit: member.may_submit, net, host, links };
+    let streams = Streams { me, own: Arc::clone(&member.own), net, host, links };
     let listener = listen(&config)?;
     let mesh = member.mesh.to_string();
+    let node = node(&config, &member, &name)?;
     let hands = Hands {
         streams: streams.clone(),
         store: member.store,
@@ -107,7 +111,6 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         homes: BTreeMap::new(),
         attachments: BTreeMap::new(),
     };
-    let node = node(&config, &member.key, &name, &member.loaded)?;
     let admitted = node.is_admitted();
     let mut notes = Notes::new(member.loaded.notes);
     if !admitted {
@@ -122,6 +125,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let driver = Driver {
         node,
         hands,
+        sieve: Sieve::new(judge),
         rng: ChaCha12Rng::from_seed(*found::random()?),
         mesh: mesh.clone(),
         started: clock::now(),
@@ -159,7 +163,7 @@ struct Membership {
     seed: Secret,
     key: Key,
     passport: Passport,
-    may_submit: bool,
+    own: Arc<Own>,
     store: Arc<Store>,
     loaded: Loaded,
 }
@@ -176,24 +180,24 @@ fn member(config: &Config) -> Result<Membership> {
     let mesh: MeshId = mesh.parse()?;
     let seed = found::seed(&config.paths)?;
     let key = Key::from_seed(&seed);
-    let (store, loaded) = Store::open(&config.paths.dir)?;
+    let (store, mut loaded) = Store::open(&config.paths.dir)?;
     let credential = loaded.credential.clone();
     let credential = credential
         .with_context(|| format!("the membership in {folder} is lost: join again with a ticket"))?;
     loaded.notes.iter().for_each(|note| tracing::warn!("{note}"));
+    let tickets = Tickets::new(std::mem::take(&mut loaded.tickets));
+    let mut passport = Passport::new(mesh, key.clone(), credential, tickets);
     // A member whose ticket has expired before anybody admitted it finds out by being refused.
-    let own = crate::auth::verify(&credential, mesh, key.id(), clock::wall());
-    let may_submit = own.is_ok_and(|member| member.roles.submit);
-    let passport = Passport::new(mesh, key.clone(), credential);
-    Ok(Membership { mesh, seed, key, passport, may_submit, store: Arc::new(store), loaded })
+    let own = Arc::new(Own::new(passport.own(clock::wall())));
+    Ok(Membership { mesh, seed, key, passport, own, store: Arc::new(store), loaded })
 }
 
 fn network(
     config: &Config,
     member: &Membership,
+    judge: Arc<Judge>,
 ) -> Result<(net::Handle, mpsc::Receiver<net::Event>)> {
     let parse = |address: &String| multiaddress("--listen", address);
-    let judge = Judge::new(member.passport.clone(), Arc::clone(&member.store));
     let started = net::start(net::Config {
         seed: *member.seed,
         mesh: member.mesh,
@@ -201,7 +205,7 @@ fn network(
         mdns: config.mdns,
         agent: format!("gpuvine/{}", env!("CARGO_PKG_VERSION")),
         connections_max: CONNECTIONS_MAX,
-        admission: Arc::new(judge),
+        admission: judge,
     });
     Ok(started?)
 }
@@ -246,16 +250,17 @@ fn inviters(config: &Config, remembered: &[(NodeId, Vec<String>)]) -> BTreeSet<N
     named.chain(remembered.iter().map(|(node, _)| *node)).collect()
 }
 
-fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node> {
+fn node(config: &Config, member: &Membership, name: &str) -> Result<Node> {
+    let Membership { key, own, loaded, .. } = member;
     let remembered = loaded.peers.iter().flat_map(|(node, addresses)| {
         addresses.iter().map(move |address| match address.contains("/p2p/") {
             true => address.clone(),
             false => format!("{address}/p2p/{node}"),
         })
     });
-    let own = format!("/p2p/{}", key.id());
+    let itself = format!("/p2p/{}", key.id());
     let mut bootstrap: Vec<String> = config.peers.iter().cloned().chain(remembered).collect();
-    bootstrap.retain(|address| !address.ends_with(&own));
+    bootstrap.retain(|address| !address.ends_with(&itself));
     bootstrap.dedup();
     let mut settings = election::Config::default();
     if bootstrap.is_empty() {
@@ -268,6 +273,7 @@ fn node(config: &Config, key: &Key, name: &str, loaded: &Loaded) -> Result<Node>
         incarnation: loaded.incarnation,
         term: loaded.term,
         seniority: loaded.seniority,
+        rights: own.rights(),
         facts: Facts {
             name: name.to_owned(),
             labels: config.labels.clone(),
@@ -319,15 +325,18 @@ fn simulated(which: &str) -> Result<Option<Simulated>> {
 }
 
 /// Which GPUs the operator wants to offer.
-fn inventory(which: &str, key: &Key) -> Result<Box<dyn Inventory>> {
+fn inventory(which: &str, member: &Membership) -> Result<Box<dyn Inventory>> {
+    if let Some(why) = member.own.no_gpus() {
+        return Ok(Box::new(NoGpus { why: (which != "none").then_some(why) }));
+    }
     Ok(match which {
         "auto" => {
             let mask = std::env::var("CUDA_VISIBLE_DEVICES").ok();
             Box::new(Nvml::new(mask.as_deref(), memory))
         }
         other => match simulated(other)? {
-            Some(simulated) => Box::new(simulated.of(key.id())),
-            None => Box::new(NoGpus),
+            Some(simulated) => Box::new(simulated.of(member.key.id())),
+            None => Box::new(NoGpus { why: None }),
         },
     })
 }

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use futures::StreamExt as _;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, ReadHalf, WriteHalf};
@@ -29,7 +29,7 @@ pub(crate) fn pipe() -> (TaskStream, TaskStream) {
 pub(crate) fn split(stream: TaskStream) -> (Reader, Writer) {
     let (read, write) = tokio::io::split(stream);
     let codec = LengthDelimitedCodec::builder().max_frame_length(FRAME_MAX).new_codec();
-    (Reader(FramedRead::new(read, codec)), Writer(write))
+    (Reader(FramedRead::new(read, codec)), Writer { stream: write, frame: BytesMut::new() })
 }
 
 /// Why a task stream is of no more use.
@@ -63,45 +63,69 @@ impl Reader {
     }
 }
 
-/// The outgoing direction.
+/// The outgoing direction. Each frame is written in one piece: what carries it makes a packet of
+/// each piece.
 #[derive(Debug)]
-pub(crate) struct Writer(WriteHalf<TaskStream>);
+pub(crate) struct Writer {
+    stream: WriteHalf<TaskStream>,
+    frame: BytesMut,
+}
+
+/// Room for what comes before the bytes of a data frame.
+pub(crate) const HEADROOM: usize = PREFIX + DATA_HEAD;
+
+/// Bytes of the length before a frame.
+const PREFIX: usize = 4;
+
+/// Bytes of an output that are sent at once: with their head they fill four of the muxer's frames.
+pub(crate) const PIECE: usize = DATA_MAX - HEADROOM;
 
 impl Writer {
     /// Writes a control message and lets it go.
     pub(crate) async fn control(&mut self, message: &impl Serialize) -> Result<(), StreamError> {
-        let body = task::encode_control(message);
-        self.frame(body.len(), &[], &body).await
+        self.write(&task::encode_control(message), &[]).await
     }
 
-    /// Writes bytes of an output, or of the input, and lets them go.
-    pub(crate) async fn data(
+    /// Writes bytes of the input and lets them go.
+    pub(crate) async fn input(&mut self, offset: u64, bytes: &Bytes) -> Result<(), StreamError> {
+        self.write(&task::data_head(None, offset), bytes).await
+    }
+
+    /// Writes bytes of an output and lets them go. They begin at [`HEADROOM`] in the buffer; what
+    /// is before is for their head.
+    pub(crate) async fn output(
         &mut self,
-        output: Option<Output>,
+        output: Output,
         offset: u64,
-        bytes: &Bytes,
+        buffer: &mut [u8],
     ) -> Result<(), StreamError> {
-        let head = task::data_head(output, offset);
-        self.frame(DATA_HEAD + bytes.len(), &head, bytes).await
+        let len = prefix(buffer.len().saturating_sub(PREFIX));
+        let head = task::data_head(Some(output), offset);
+        buffer[..PREFIX].copy_from_slice(&len);
+        buffer[PREFIX..HEADROOM].copy_from_slice(&head);
+        self.stream.write_all(buffer).await?;
+        Ok(self.stream.flush().await?)
     }
 
-    async fn frame(&mut self, len: usize, head: &[u8], body: &[u8]) -> Result<(), StreamError> {
-        let mut start = [0; 4 + DATA_HEAD];
-        // No frame is longer than FRAME_MAX, which is far below 4 GiB.
-        let prefix = u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes();
-        start[..4].copy_from_slice(&prefix);
-        start[4..4 + head.len()].copy_from_slice(head);
-        self.0.write_all(&start[..4 + head.len()]).await?;
-        self.0.write_all(body).await?;
-        self.0.flush().await?;
-        Ok(())
+    async fn write(&mut self, head: &[u8], body: &[u8]) -> Result<(), StreamError> {
+        self.frame.clear();
+        self.frame.extend_from_slice(&prefix(head.len() + body.len()));
+        self.frame.extend_from_slice(head);
+        self.frame.extend_from_slice(body);
+        self.stream.write_all(&self.frame).await?;
+        Ok(self.stream.flush().await?)
     }
 
     /// Says that nothing more will come.
     pub(crate) async fn close(mut self) {
         // The other side may be gone already, and then there is nobody to tell.
-        let _ = self.0.shutdown().await;
+        let _ = self.stream.shutdown().await;
     }
+}
+
+/// The length before a frame. None is longer than [`FRAME_MAX`], which is far below 4 GiB.
+fn prefix(len: usize) -> [u8; PREFIX] {
+    u32::try_from(len).unwrap_or(u32::MAX).to_be_bytes()
 }
 
 impl std::fmt::Debug for dyn Duplex {

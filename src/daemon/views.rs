@@ -50,8 +50,8 @@ pub(super) fn status(
         members_alive: alive.len(),
         members_known: node.directory().iter().filter(|(_, entry)| !has_left(entry)).count(),
         links: node.neighbours().links().len(),
-        gpus_total: alive.iter().map(|report| report.gpus.len()).sum(),
-        gpus_free: alive.iter().map(|report| free(report)).sum(),
+        gpus_total: alive.iter().map(|report| node.offered(report).len()).sum(),
+        gpus_free: alive.iter().map(|report| free(node, report)).sum(),
         jobs_waiting: jobs(|state| matches!(state, JobState::Waiting { .. })),
         jobs_running: jobs(|state| matches!(state, JobState::Running { .. })),
         queue: node.controller().waiting(),
@@ -80,12 +80,12 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
         NodeView {
             id: id.to_string(),
             name: report.name.clone(),
-            state: node_state(entry).to_owned(),
+            state: node_state(node, entry).to_owned(),
             controller: controller.as_ref() == Some(&id.to_string()),
             me: id == node.id(),
             linked: node.neighbours().links().contains(&id),
-            gpus_total: report.gpus.len(),
-            gpus_free: if entry.is_alive() { free(report) } else { 0 },
+            gpus_total: node.offered(report).len(),
+            gpus_free: if entry.is_alive() { free(node, report) } else { 0 },
             gpus_note: report.gpus_note.clone(),
             cpus: report.cpus,
             memory_bytes: report.memory_bytes,
@@ -101,9 +101,9 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
 }
 
 /// GPUs of a living node that a task could have now.
-fn free(report: &Report) -> usize {
+fn free(node: &Node, report: &Report) -> usize {
     let serves = state(report) == "serving";
-    report.gpus.iter().filter(|gpu| serves && gpu.is_free()).count()
+    node.offered(report).iter().filter(|gpu| serves && gpu.is_free()).count()
 }
 
 /// Members that should be there and are not, in a sentence.
@@ -123,10 +123,12 @@ fn has_left(entry: &Entry) -> bool {
     entry.report().state == NodeState::Leaving
 }
 
-fn node_state(entry: &Entry) -> &'static str {
+fn node_state(node: &Node, entry: &Entry) -> &'static str {
     match entry.is_alive() {
         // Its goodbye is the last that comes of it, seen dead or not.
         _ if has_left(entry) => "left",
+        true if entry.report().seniority == NO_PLACE => "joining",
+        true if !node.may_serve(entry.report().node) => "guest",
         true => state(entry.report()),
         false => "down",
     }
@@ -134,7 +136,7 @@ fn node_state(entry: &Entry) -> &'static str {
 
 fn state(report: &Report) -> &'static str {
     match report.state {
-        NodeState::Serving if report.seniority == NO_PLACE => "joining",
+        NodeState::Serving | NodeState::Draining if report.seniority == NO_PLACE => "joining",
         NodeState::Serving => "serving",
         NodeState::Draining => "draining",
         NodeState::Leaving => "leaving",
@@ -168,7 +170,7 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
     };
     entries
         .into_iter()
-        .flat_map(|entry| entry.report().gpus.iter().map(move |gpu| view(entry, gpu)))
+        .flat_map(|entry| node.offered(entry.report()).iter().map(move |gpu| view(entry, gpu)))
         .collect()
 }
 

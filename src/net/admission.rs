@@ -22,6 +22,7 @@ use super::Event;
 use super::address::node_of;
 use super::frames::{read_frame, write_frame};
 use crate::core::id::NodeId;
+use crate::core::rights::Rights;
 use crate::wire::ADMIT;
 use crate::wire::limits::{ADMIT_MAX, ADMIT_TIMEOUT};
 
@@ -30,17 +31,11 @@ pub trait Admission: Send + Sync + 'static {
     /// What this node says first when it dials.
     fn hello(&self) -> Vec<u8>;
 
-    /// What this node answers to a dialler that it has recognized.
-    ///
-    /// # Errors
-    /// If the dialler's word cannot be answered: a sentence for both sides.
-    fn welcome(&self, peer: NodeId, word: &[u8]) -> Result<Vec<u8>, String>;
-
-    /// Judges a dialler's word.
+    /// Judges a dialler's word, and says what this node answers.
     ///
     /// # Errors
     /// If it is not a member: a sentence for both sides.
-    fn verify(&self, peer: NodeId, word: &[u8]) -> Result<Admitted, String>;
+    fn welcome(&self, peer: NodeId, word: &[u8]) -> Result<(Admitted, Vec<u8>), String>;
 
     /// Judges a listener's answer.
     ///
@@ -52,8 +47,8 @@ pub trait Admission: Send + Sync + 'static {
 /// What a peer may do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Admitted {
-    /// It may submit jobs.
-    pub may_submit: bool,
+    /// It may run tasks, or submit jobs.
+    pub rights: Rights,
     /// It may see and end the jobs of others.
     pub is_admin: bool,
     /// The user whose jobs are its, if its token names one.
@@ -216,11 +211,7 @@ impl Gate {
             return Err(AdmitError::RefusedHere("it does not speak gpuvine's protocol".into()));
         }
         let word = read_frame(&mut stream, ADMIT_MAX).await?;
-        let verdict = self
-            .admission
-            .verify(peer, &word)
-            .and_then(|admitted| Ok((admitted, self.admission.welcome(peer, &word)?)));
-        let (admitted, welcome) = match verdict {
+        let (admitted, welcome) = match self.admission.welcome(peer, &word) {
             Ok(verdict) => verdict,
             Err(sentence) => {
                 self.say(&mut stream, Some(&sentence)).await?;

@@ -12,6 +12,7 @@ use libp2p::swarm::behaviour::toggle::Toggle;
 use libp2p::{Swarm, connection_limits, gossipsub, identify, mdns, quic, swarm, tcp, tls, yamux};
 
 use super::admission::Gate;
+use super::gathered::{GatheredTls, reading};
 use super::streams::Streams;
 use super::{Config, NetError, gossip, silence};
 use crate::wire::IDENTIFY;
@@ -40,9 +41,9 @@ pub(super) fn swarm(
     gate: Gate,
 ) -> Result<Swarm<Behaviour>, NetError> {
     let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
-        .map(|stream, _| tcp::tokio::TcpStream(silence::limited(stream.0)))
+        .map(|stream, _| reading(tcp::tokio::TcpStream(silence::limited(stream.0))))
         .upgrade(Version::V1Lazy)
-        .authenticate(tls::Config::new(keypair)?)
+        .authenticate(GatheredTls(tls::Config::new(keypair)?))
         .multiplex(yamux::Config::default())
         .map(|(peer, muxer), _| (peer, StreamMuxerBox::new(muxer)));
     let mut settings = quic::Config::new(keypair);

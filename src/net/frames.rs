@@ -28,6 +28,9 @@ pub(super) async fn write_frame(
 ) -> io::Result<()> {
     let len = u32::try_from(body.len())
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
-    stream.write_all(&len.to_be_bytes()).await?;
-    stream.write_all(body).await
+    // In one piece: whatever carries it makes a packet of its own of each.
+    let mut frame = Vec::with_capacity(4 + body.len());
+    frame.extend_from_slice(&len.to_be_bytes());
+    frame.extend_from_slice(body);
+    stream.write_all(&frame).await
 }

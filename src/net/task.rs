@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
 use super::address::{is_private, node_of, peer_of, split_peer};
-use super::admission::{Gate, Passed};
+use super::admission::{Admitted, Gate, Passed};
 use super::behaviour::{Behaviour, BehaviourEvent, swarm};
 use super::link::{self, Link};
 use super::streams::Incoming;
@@ -64,12 +64,15 @@ pub(super) struct Task {
 }
 
 impl Task {
-    pub(super) fn new(config: Config, events: mpsc::Sender<Event>) -> Result<Self, NetError> {
+    pub(super) fn new(
+        config: Config,
+        passed: Passed,
+        events: mpsc::Sender<Event>,
+    ) -> Result<Self, NetError> {
         if let Some(taken) = config.listen.iter().find(|address| port::is_taken(address)) {
             return Err(NetError::InUse(taken.clone()));
         }
         let keypair = Keypair::ed25519_from_bytes(config.seed)?;
-        let passed = Passed::default();
         let admission = Arc::clone(&config.admission);
         let gate = Gate { admission, passed: passed.clone(), events: events.clone() };
         let mut swarm = swarm(&config, &keypair, gate)?;
@@ -281,7 +284,9 @@ impl Task {
         self.links += 1;
         let number = self.links;
         entry.link = Some((number, link));
-        let event = Event::Linked { peer: entry.node, address: entry.address.clone() };
+        // One that is gone again is told of next.
+        let Some(Admitted { rights, .. }) = self.passed.find(peer) else { return };
+        let event = Event::Linked { peer: entry.node, rights, address: entry.address.clone() };
         let notices = self.notices_out.clone();
         tokio::spawn(async move {
             if let Err(error) = outgoing.write(stream).await {

@@ -6,6 +6,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use super::*;
 use crate::core::report::testing::report;
+use crate::core::rights::Rights;
 use crate::core::signed::Key;
 
 /// Lets in whoever is on a list; the word is the node's own id.
@@ -17,7 +18,7 @@ struct List {
 impl List {
     fn judge(&self, peer: NodeId) -> Result<Admitted, String> {
         match self.friends.contains(&peer) {
-            true => Ok(Admitted { may_submit: true, is_admin: false, user: None }),
+            true => Ok(Admitted { rights: Rights::ALL, is_admin: false, user: None }),
             false => Err(format!("{} is not on the list", peer.short())),
         }
     }
@@ -28,17 +29,13 @@ impl Admission for List {
         self.me.0.to_vec()
     }
 
-    fn welcome(&self, _: NodeId, _: &[u8]) -> Result<Vec<u8>, String> {
-        Ok(self.hello())
-    }
-
-    fn verify(&self, peer: NodeId, word: &[u8]) -> Result<Admitted, String> {
-        assert_eq!(peer.0, *word);
-        self.judge(peer)
+    fn welcome(&self, peer: NodeId, word: &[u8]) -> Result<(Admitted, Vec<u8>), String> {
+        Ok((self.accept(peer, word)?, self.hello()))
     }
 
     fn accept(&self, peer: NodeId, word: &[u8]) -> Result<Admitted, String> {
-        self.verify(peer, word)
+        assert_eq!(peer.0, *word);
+        self.judge(peer)
     }
 }
 
@@ -285,6 +282,7 @@ async fn a_hangup_ends_the_task_streams_on_both_sides() {
 #[tokio::test]
 async fn a_peer_that_comes_back_under_its_id_is_linked_again() {
     let (mut a, b) = two(TCP).await;
+    assert_eq!((a.handle.rights(id(2)), a.handle.rights(id(3))), (Some(Rights::ALL), None));
     b.handle.stop().await;
     a.wait(|event| matches!(event, Event::Unlinked(peer) if peer == id(2)).then_some(())).await;
     let again = peer(2, &[1], TCP).await;

@@ -6,6 +6,7 @@
 //! | `sock` | keeper, first of all | where a daemon that comes back connects |
 //! | `stdout`, `stderr` | keeper | the output, capped |
 //! | `outcome` | keeper, at the end | how the task ended, and how much output there was |
+//! | `heard` | daemon | the same, once its home knows of it |
 //! | `work/` | daemon | the task's own directory |
 //!
 //! Folders are 0700 and nothing in them is followed if it is a symbolic link: the task may have the
@@ -13,7 +14,7 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,12 @@ const SMALL_MAX: u64 = 1024 * 1024;
 
 /// Where a keeper listens. Whoever makes it decides whether the task is ever started.
 pub(super) const SOCKET: &str = "sock";
+
+/// How the task ended, once its keeper has seen it out.
+pub(super) const OUTCOME: &str = "outcome";
+
+/// The same once the task's home knows of it.
+pub(super) const HEARD: &str = "heard";
 
 /// What cannot be done with a task's folder.
 #[derive(Debug, thiserror::Error)]
@@ -99,13 +106,54 @@ pub(super) fn save(path: &Path, value: &impl Serialize) -> Result<(), FolderErro
     let mut bytes = Vec::new();
     ciborium::into_writer(value, &mut bytes)
         .map_err(|error| fail(io::Error::other(error.to_string())))?;
-    let new = path.with_extension("new");
-    // Left over from a crash in between.
-    let _ = fs::remove_file(&new);
-    open_new(&new)
+    let new = unborn(path);
+    reopen(&new)
         .and_then(|mut file| file.write_all(&bytes))
         .and_then(|()| fs::rename(&new, path))
         .map_err(fail)
+}
+
+/// Makes an empty file that is to grow, of a retired one if there is one.
+pub(super) fn open_again(path: &Path) -> io::Result<File> {
+    let new = unborn(path);
+    let file = reopen(&new)?;
+    fs::rename(&new, path)?;
+    Ok(file)
+}
+
+/// Empties a file and takes its name away; the next of that name is made of it.
+pub(super) fn retire(path: &Path) -> io::Result<()> {
+    let file = OpenOptions::new().write(true).custom_flags(NO_FOLLOW).open(path)?;
+    if !is_ours(&file) {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
+    file.set_len(0)?;
+    fs::rename(path, unborn(path))
+}
+
+/// Where a file is before it has its name.
+fn unborn(path: &Path) -> PathBuf {
+    path.with_extension("new")
+}
+
+/// An empty file, the one that is there if it will do.
+fn reopen(path: &Path) -> io::Result<File> {
+    match OpenOptions::new().read(true).write(true).custom_flags(NO_FOLLOW).open(path) {
+        Ok(file) if is_ours(&file) => {
+            file.set_len(0)?;
+            return Ok(file);
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        _ => fs::remove_file(path)?,
+    }
+    open_new(path)
+}
+
+/// Whether this is a file as it is made here, and has no other name: a task of the same user may
+/// have put another in its place.
+fn is_ours(file: &File) -> bool {
+    file.metadata()
+        .is_ok_and(|found| found.is_file() && found.nlink() == 1 && found.mode() & 0o777 == 0o600)
 }
 
 /// Reads a small file.

@@ -7,9 +7,9 @@
 
 mod child;
 mod io;
+mod server;
 
 use std::ffi::{OsStr, OsString};
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use self::child::{Child, SpawnError};
 use self::io::{Control, Drain};
-use super::folder::{Ending, SOCKET, save};
+use super::folder::{Ending, OUTCOME, SOCKET, save};
 use super::processes::{descendants, signal};
 use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
 use crate::clock;
@@ -30,29 +30,30 @@ use crate::core::task::Outcome;
 use crate::core::time::{Duration, Instant, earliest};
 
 /// Bytes written to an output file at once.
-const WRITE_MAX: usize = 64 * 1024;
+pub(super) const WRITE_MAX: usize = 64 * 1024;
 
 /// How often SIGKILL is repeated while something is left, and after how long that is called stuck.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(10);
 
-/// Runs a keeper: standard input is the socket of the daemon that started it. Which task it is for
-/// comes over that; the argument only tells people and `ps` whose it is.
+/// Runs the server of keepers, whose standard input is a socket of the daemon that started it, and
+/// each keeper. What a keeper is for comes over a socket of its own; the argument only tells people
+/// and `ps` whose it is.
 pub fn keeper_main(_: &[OsString]) -> ExitCode {
-    match keep() {
-        Ok(()) => ExitCode::SUCCESS,
-        // Nobody reads a keeper's standard error; its daemon sees that it is gone.
-        Err(_) => ExitCode::FAILURE,
-    }
+    // The terminal's Ctrl-C is for the daemon.
+    let _ = rustix::process::setsid();
+    let ended = server::serve().and_then(|keeper| keeper.map_or(Ok(()), keep));
+    // Nobody reads its standard error; its daemon sees that it is gone.
+    if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn keep() -> std::io::Result<()> {
-    // Not a failure if this is the leader of a session already.
-    let _ = rustix::process::setsid();
+/// Stands over one task.
+fn keep(mut daemon: UnixStream) -> std::io::Result<()> {
+    // A session of its own: it has just been forked, so it leads none.
+    rustix::process::setsid()?;
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = signals()?;
-    let mut daemon = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
     // A keeper may be made before there is a task, so that the task need not wait for it. If its
     // daemon ends first, so does it.
     let ToKeeper::Start(start) = protocol::read(&mut daemon)? else {
@@ -289,7 +290,7 @@ impl Keeper {
         let totals = self.totals();
         let ending = Ending { outcome: outcome.clone(), totals };
         // On a full disk the daemon that listens hears of it all the same.
-        let saved = save(Path::new("outcome"), &ending).map_err(std::io::Error::other);
+        let saved = save(Path::new(OUTCOME), &ending).map_err(std::io::Error::other);
         self.control.send(&ToDaemon::Totals(totals));
         self.control.send(&ToDaemon::Gone(outcome));
         self.control.finish();

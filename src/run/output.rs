@@ -6,14 +6,15 @@
 //! of an earlier round it says so in a [`Mark`] behind the ring, and a reader looks there after it
 //! has read: what it took is either right, or known not to be.
 
+mod salvage;
+
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
-use bytes::Bytes;
-
-use super::folder::{open_new, open_read};
+pub(super) use self::salvage::salvage;
+use super::folder::{open_again, open_read};
 
 /// Which of a task's outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -133,7 +134,7 @@ pub(super) struct OutputWriter {
 impl OutputWriter {
     /// A new, empty file.
     pub(super) fn create(folder: &Path, which: Which, cap: u64) -> io::Result<Self> {
-        let file = open_new(&folder.join(which.file()))?;
+        let file = open_again(&folder.join(which.file()))?;
         Ok(Self { file, layout: Layout::new(cap), total: 0, mark: Mark::default(), marked: true })
     }
 
@@ -182,8 +183,8 @@ impl OutputWriter {
 /// What a reader gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// These bytes.
-    Data(Bytes),
+    /// So many bytes.
+    Data(usize),
     /// Nothing yet: there are no bytes at that offset so far.
     Empty,
     /// The bytes up to this offset are not kept.
@@ -208,11 +209,11 @@ impl OutputReader {
         Ok(Self { file, layout: Layout::new(cap) })
     }
 
-    /// Reads at most `max` bytes at `offset`, of the `total` that there were just now.
+    /// Reads what fits into the buffer from `offset` on, of the `total` that there were just now.
     ///
     /// # Errors
     /// If the file cannot be read.
-    pub fn read(&self, offset: u64, max: usize, total: u64) -> io::Result<Chunk> {
+    pub fn read(&self, offset: u64, total: u64, buffer: &mut [u8]) -> io::Result<Chunk> {
         if offset >= total {
             return Ok(Chunk::Empty);
         }
@@ -221,10 +222,9 @@ impl OutputReader {
             return Ok(Chunk::Gap(kept));
         }
         let (at, room) = self.layout.locate(offset);
-        let len = room.min(total - offset).min(max as u64);
-        let mut bytes = vec![0; usize::try_from(len).unwrap_or(max)];
-        let filled = self.fill(&mut bytes, at)?;
-        bytes.truncate(filled);
+        let len = usize::try_from(room.min(total - offset)).unwrap_or(usize::MAX);
+        let len = len.min(buffer.len());
+        let mut filled = self.fill(&mut buffer[..len], at)?;
         // Only now: the ring may have come round while it was read.
         let Some(mark) = self.mark()? else { return Ok(Chunk::Gap(total)) };
         let kept = self.layout.kept_from(offset, mark.claimed);
@@ -236,13 +236,13 @@ impl OutputReader {
         }
         if mark.lost_from > offset && mark.lost_to > 0 {
             let good = usize::try_from(mark.lost_from - offset).unwrap_or(usize::MAX);
-            bytes.truncate(good);
+            filled = filled.min(good);
         }
-        if bytes.is_empty() {
+        if filled == 0 {
             // Not even the mark could be written.
             return Ok(Chunk::Gap(total));
         }
-        Ok(Chunk::Data(bytes.into()))
+        Ok(Chunk::Data(filled))
     }
 
     fn fill(&self, buffer: &mut [u8], at: u64) -> io::Result<usize> {
@@ -298,8 +298,9 @@ mod tests {
     fn all(reader: &OutputReader, total: u64) -> Vec<Option<u8>> {
         let mut read = Vec::new();
         loop {
-            match reader.read(read.len() as u64, 7, total).unwrap() {
-                Chunk::Data(bytes) => read.extend(bytes.iter().copied().map(Some)),
+            let mut buffer = [0; 7];
+            match reader.read(read.len() as u64, total, &mut buffer).unwrap() {
+                Chunk::Data(len) => read.extend(buffer[..len].iter().copied().map(Some)),
                 Chunk::Gap(to) => read.resize(usize::try_from(to).unwrap(), None),
                 Chunk::Empty => return read,
             }
@@ -337,20 +338,20 @@ mod tests {
                 }
                 total.store(u64::MAX, Ordering::Release);
             });
-            let (mut offset, mut gaps) = (0, 0u64);
+            let (mut offset, mut gaps, mut buffer) = (0, 0u64, [0; 512]);
             loop {
                 let known = total.load(Ordering::Acquire);
                 if known == u64::MAX {
                     break;
                 }
-                match reader.read(offset, 512, known).unwrap() {
+                match reader.read(offset, known, &mut buffer).unwrap() {
                     Chunk::Empty => std::hint::spin_loop(),
                     Chunk::Gap(to) => {
                         assert!(to > offset, "a gap goes forward");
                         (offset, gaps) = (to, gaps + 1);
                     }
-                    Chunk::Data(bytes) => {
-                        for part in bytes.chunks_exact(8) {
+                    Chunk::Data(len) => {
+                        for part in buffer[..len].chunks_exact(8) {
                             assert_eq!(*part, word(offset), "at offset {offset}, {gaps} gaps");
                             offset += 8;
                         }
@@ -373,9 +374,12 @@ mod tests {
         writer.file = good;
         writer.append(b"after");
         let total = writer.total();
-        assert_eq!(reader.read(0, 100, total).unwrap(), Chunk::Data(Bytes::from_static(b"before")));
-        assert_eq!(reader.read(6, 100, total).unwrap(), Chunk::Gap(10));
-        assert_eq!(reader.read(10, 100, total).unwrap(), Chunk::Data(Bytes::from_static(b"after")));
+        let mut buffer = [0; 100];
+        assert_eq!(reader.read(0, total, &mut buffer).unwrap(), Chunk::Data(6));
+        assert_eq!(&buffer[..6], b"before");
+        assert_eq!(reader.read(6, total, &mut buffer).unwrap(), Chunk::Gap(10));
+        assert_eq!(reader.read(10, total, &mut buffer).unwrap(), Chunk::Data(5));
+        assert_eq!(&buffer[..5], b"after");
     }
 
     #[test]

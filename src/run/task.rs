@@ -10,7 +10,8 @@ use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, mpsc, watch};
 
-use super::folder::{Ending, load};
+use super::folder::{Ending, OUTCOME, load};
+use super::output::salvage;
 use super::processes::{MARK, marked, signal};
 use super::protocol::{STDIN_MAX, ToDaemon, ToKeeper, Totals, frame, take};
 use crate::core::task::{Outcome, TaskId};
@@ -225,7 +226,7 @@ impl Listener {
     /// The keeper is gone without a word. It may have left one in the folder; if not, it was
     /// killed, and what it stood over is ended now, however long that takes: it has the GPUs.
     async fn without_keeper(&self, events: &mpsc::Sender<Event>) -> Outcome {
-        if let Ok(ending) = load::<Ending>(&self.folder.join("outcome")) {
+        if let Ok(ending) = load::<Ending>(&self.folder.join(OUTCOME)) {
             self.totals.send_replace(ending.totals);
             return ending.outcome;
         }
@@ -234,6 +235,7 @@ impl Listener {
         loop {
             let left = end_leftovers(self.task).await;
             if left.is_empty() {
+                self.totals.send_replace(salvage(&self.folder));
                 return lost_with_keeper();
             }
             if !std::mem::replace(&mut told, true) {

@@ -1,23 +1,20 @@
 //! All tasks of this node: starting them, and finding them again.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
-use tokio::process::Command;
 
-use super::KEEPER;
 use super::environment::Variable;
 use super::folder::{
-    About, Ending, FolderError, SOCKET, boot, load, make_dir, name, open_new, save, task_of,
+    About, Ending, FolderError, HEARD, OUTCOME, SOCKET, boot, load, open_new, save,
 };
-use super::output::{OutputReader, Which};
+use super::folders::Folders;
+use super::keepers::Keepers;
+use super::output::{OutputReader, Which, salvage};
 use super::protocol::{Start, ToDaemon, ToKeeper, Totals, frame, take};
 use super::task::{StartError, Task, end_leftovers, lost_with_keeper};
 use crate::core::task::{Outcome, TaskId};
@@ -52,6 +49,8 @@ pub struct Recovered {
     pub about: Vec<u8>,
     /// What has become of it.
     pub fate: Fate,
+    /// Whether its home knows how it ended.
+    pub heard: bool,
 }
 
 /// What has become of a task while there was no daemon.
@@ -66,10 +65,8 @@ pub enum Fate {
 /// The tasks of this node.
 #[derive(Clone, Debug)]
 pub struct Tasks {
-    root: PathBuf,
-    program: PathBuf,
-    /// A keeper that waits for its task, so that a task need not wait for its keeper.
-    spare: Arc<Mutex<Option<UnixStream>>>,
+    folders: Arc<Folders>,
+    keepers: Arc<Keepers>,
 }
 
 impl Tasks {
@@ -78,15 +75,14 @@ impl Tasks {
     /// # Errors
     /// If there is no such folder and none can be made.
     pub fn open(root: PathBuf, program: PathBuf) -> Result<Self, FolderError> {
-        if !root.is_dir() {
-            make_dir(&root)?;
-        }
-        Ok(Self { root, program, spare: Arc::default() })
+        let folders = Folders::open(root)?;
+        let keepers = Keepers::new(program, folders.root().to_owned());
+        Ok(Self { folders: Arc::new(folders), keepers: Arc::new(keepers) })
     }
 
     /// The directory in which a task runs unless its user names another.
     pub fn work(&self, task: TaskId) -> PathBuf {
-        self.folder(task).join("work")
+        self.folders.work(task)
     }
 
     /// Starts a task; returns when its process runs.
@@ -94,8 +90,8 @@ impl Tasks {
     /// # Errors
     /// If it cannot be started; nothing is left of it then.
     pub async fn start(&self, spec: StartSpec) -> Result<Task, StartError> {
-        let (task, folder) = (spec.task, self.folder(spec.task));
-        let started = self.start_in(&folder, spec).await;
+        let task = spec.task;
+        let started = self.begin(spec).await;
         if started.is_err() {
             // A keeper that died half way may have started something.
             end_leftovers(task).await;
@@ -104,10 +100,9 @@ impl Tasks {
         started
     }
 
-    async fn start_in(&self, folder: &Path, spec: StartSpec) -> Result<Task, StartError> {
+    async fn begin(&self, spec: StartSpec) -> Result<Task, StartError> {
         let about = About { about: spec.about.into(), output_max: spec.output_max, boot: boot() };
-        make_dir(folder).map_err(StartError::here)?;
-        make_dir(&folder.join("work")).map_err(StartError::here)?;
+        let folder = self.folders.make(spec.task).map_err(StartError::here)?;
         save(&folder.join("about"), &about).map_err(StartError::here)?;
         let start = ToKeeper::Start(Box::new(Start {
             folder: folder.as_os_str().as_bytes().to_vec().into(),
@@ -118,9 +113,7 @@ impl Tasks {
         }));
         let (stream, received, answer) = self.hand_over(&start).await.map_err(StartError::here)?;
         match answer {
-            ToDaemon::Started => {
-                Ok(Task::new(spec.task, folder.to_owned(), stream, received, (0, 0)))
-            }
+            ToDaemon::Started => Ok(Task::new(spec.task, folder, stream, received, (0, 0))),
             ToDaemon::StartFailed { why, elsewhere } => Err(StartError { why, elsewhere }),
             _ => Err(StartError::here("its keeper spoke out of turn")),
         }
@@ -130,7 +123,7 @@ impl Tasks {
     async fn hand_over(&self, start: &ToKeeper) -> io::Result<(UnixStream, Vec<u8>, ToDaemon)> {
         let start = frame(start);
         let mut received = Vec::new();
-        let spare = self.take_spare();
+        let spare = self.keepers.take_spare();
         if let Some(mut stream) = spare
             && stream.write_all(&start).await.is_ok()
             && let Ok(answer) = next(&mut stream, &mut received).await
@@ -138,56 +131,26 @@ impl Tasks {
             return Ok((stream, received, answer));
         }
         received.clear();
-        let mut stream = self.spawn_keeper()?;
+        let mut stream = self.keepers.fork()?;
         stream.write_all(&start).await?;
         let answer = next(&mut stream, &mut received).await?;
         Ok((stream, received, answer))
     }
 
-    fn take_spare(&self) -> Option<UnixStream> {
-        // Nothing under the lock can panic half way.
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner).take()
-    }
-
     /// Has a keeper waiting for the next task. A failure is found again when it is needed.
     pub fn prepare(&self) {
-        let mut spare = self.spare.lock().unwrap_or_else(PoisonError::into_inner);
-        if spare.is_none() {
-            *spare = self.spawn_keeper().ok();
-        }
-    }
-
-    fn spawn_keeper(&self) -> io::Result<UnixStream> {
-        let (near, far) = std::os::unix::net::UnixStream::pair()?;
-        near.set_nonblocking(true)?;
-        let mut keeper = Command::new(&self.program)
-            .arg(KEEPER)
-            .arg(&self.root)
-            .env_clear()
-            .current_dir("/")
-            .stdin(Stdio::from(OwnedFd::from(far)))
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .kill_on_drop(false)
-            .spawn()?;
-        tokio::spawn(async move {
-            // Only so that it does not stay as a zombie; what it has to say it says on its socket.
-            let _ = keeper.wait().await;
-        });
-        UnixStream::from_std(near)
+        self.keepers.prepare();
     }
 
     /// Finds the tasks of before again.
     pub async fn recover(&self) -> Vec<Recovered> {
         let mut found = Vec::new();
-        let entries = std::fs::read_dir(&self.root).into_iter().flatten().flatten();
-        let tasks: Vec<TaskId> =
-            entries.filter_map(|entry| task_of(entry.file_name().to_str()?)).collect();
-        for task in tasks {
+        for task in self.folders.tasks() {
             match load::<About>(&self.folder(task).join("about")) {
                 Ok(about) => match self.fate(task, &about).await {
                     Some(fate) => {
-                        found.push(Recovered { task, about: about.about.into_vec(), fate });
+                        let heard = self.folder(task).join(HEARD).exists();
+                        found.push(Recovered { task, about: about.about.into_vec(), fate, heard });
                     }
                     None => self.forget(task).await,
                 },
@@ -208,7 +171,7 @@ impl Tasks {
         let folder = self.folder(task);
         if about.boot != boot() {
             let why = "its machine was restarted".to_owned();
-            let lost = || Fate::Ended(Outcome::Lost { why }, Totals::default());
+            let lost = || Fate::Ended(Outcome::Lost { why }, salvage(&folder));
             return Some(recorded(&folder).unwrap_or_else(lost));
         }
         // Before anything else, so that a keeper that is slow to begin does not begin after this.
@@ -231,7 +194,7 @@ impl Tasks {
             // Its GPUs are taken as long as anything of it is there.
             return Some(Fate::Alive(Task::orphan(task, folder)));
         }
-        Some(Fate::Ended(lost_with_keeper(), Totals::default()))
+        Some(Fate::Ended(lost_with_keeper(), salvage(&folder)))
     }
 
     async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
@@ -264,15 +227,29 @@ impl Tasks {
 
     /// Removes everything of a task that has ended; there may be a hundred thousand files.
     pub async fn forget(&self, task: TaskId) {
-        let folder = self.folder(task);
-        let removed = tokio::task::spawn_blocking(move || remove(&folder)).await;
-        if let Err(error) = removed.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
-            tracing::warn!(%task, %error, "a task's folder cannot be removed");
+        self.on_disk(task, Folders::remove).await;
+    }
+
+    /// The same for a task whose output nobody reads any more: the next may have its files.
+    pub async fn recycle(&self, task: TaskId) {
+        self.on_disk(task, Folders::recycle).await;
+    }
+
+    /// Remembers over a restart of the daemon that its home knows how a task ended.
+    pub async fn mark_heard(&self, task: TaskId) {
+        self.on_disk(task, Folders::mark_heard).await;
+    }
+
+    async fn on_disk(&self, task: TaskId, act: fn(&Folders, TaskId) -> io::Result<()>) {
+        let folders = Arc::clone(&self.folders);
+        let done = tokio::task::spawn_blocking(move || act(&folders, task)).await;
+        if let Err(error) = done.unwrap_or_else(|panicked| Err(io::Error::other(panicked))) {
+            tracing::warn!(%task, %error, "a task's folder cannot be changed");
         }
     }
 
     fn folder(&self, task: TaskId) -> PathBuf {
-        self.root.join(name(task))
+        self.folders.of(task)
     }
 }
 
@@ -288,33 +265,6 @@ async fn next(stream: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<ToD
     }
 }
 
-/// Removes a folder and all that is in it, also what a task has made read-only.
-fn remove(folder: &Path) -> io::Result<()> {
-    let removed = match std::fs::remove_dir_all(folder) {
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            make_writable(folder)?;
-            std::fs::remove_dir_all(folder)
-        }
-        removed => removed,
-    };
-    match removed {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
-
-/// Lets files be removed from a folder and from all folders in it. Links are not followed.
-fn make_writable(folder: &Path) -> io::Result<()> {
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
-    for entry in std::fs::read_dir(folder)? {
-        let entry = entry?;
-        if entry.file_type()?.is_dir() {
-            make_writable(&entry.path())?;
-        }
-    }
-    Ok(())
-}
-
 /// Takes the name of a keeper's socket before a keeper has: it cannot begin any more, for it
 /// listens first.
 fn take_keepers_place(folder: &Path) -> bool {
@@ -323,7 +273,8 @@ fn take_keepers_place(folder: &Path) -> bool {
 
 /// The end that a keeper has left in the folder.
 fn recorded(folder: &Path) -> Option<Fate> {
-    let Ending { outcome, totals } = load(&folder.join("outcome")).ok()?;
+    let kept = |name: &str| load::<Ending>(&folder.join(name));
+    let Ending { outcome, totals } = kept(OUTCOME).or_else(|_| kept(HEARD)).ok()?;
     Some(Fate::Ended(outcome, totals))
 }
 
@@ -342,6 +293,7 @@ async fn connect(folder: &Path) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::folder::make_dir;
     use super::*;
     use crate::core::id::{Attempt, JobId};
 
@@ -377,10 +329,19 @@ mod tests {
         let task = written_down(&tasks);
         let folder = tasks.folder(task);
         drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).unwrap());
-        open_new(&folder.join(Which::Stdout.file())).unwrap();
+        std::fs::write(folder.join(Which::Stdout.file()), "partial").unwrap();
         let found = tasks.recover().await;
-        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, _), .. }] = &found[..] else {
+        let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, totals), heard: false, .. }] =
+            &found[..]
+        else {
             panic!("{found:?}");
+        };
+        // What it had said is not lost with it.
+        assert_eq!(*totals, Totals { stdout: 7, stderr: 0 });
+        tasks.mark_heard(task).await;
+        let [Recovered { fate: Fate::Ended(..), heard: true, .. }] = &tasks.recover().await[..]
+        else {
+            panic!("its home knows");
         };
     }
 

@@ -7,6 +7,7 @@ use redb::{DatabaseError, ReadableTable as _, TableDefinition};
 use serde::{Serialize, de::DeserializeOwned};
 
 use super::{Keep, Loaded, PEERS_MAX, StoreError};
+use crate::auth::TicketId;
 use crate::core::id::{Incarnation, NodeId, Term};
 
 /// The format that this program writes. Older ones are read, later ones are refused.
@@ -15,6 +16,7 @@ const FORMAT: u64 = 1;
 const FACTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("facts");
 const JOBS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("jobs");
 const PEERS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("peers");
+const TICKETS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("tickets");
 /// Records that could not be read, kept for whoever wants to know.
 const BROKEN: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("broken");
 
@@ -132,6 +134,15 @@ fn load(database: &redb::Database) -> Result<Result<Loaded, u64>, redb::Error> {
                 loaded.peers.push((node, addresses));
             }
         }
+        let tickets = write.open_table(TICKETS)?;
+        for entry in tickets.iter()? {
+            let (ticket, used) = entry?;
+            let ticket = ticket.value().try_into().ok().map(TicketId);
+            let used = ciborium::from_reader(used.value());
+            if let (Some(ticket), Ok(used)) = (ticket, used) {
+                loaded.tickets.push((ticket, used));
+            }
+        }
     }
     write.commit()?;
     Ok(Ok(loaded))
@@ -148,6 +159,7 @@ fn try_write(
         let mut facts = write.open_table(FACTS)?;
         let mut jobs = write.open_table(JOBS)?;
         let mut peers = write.open_table(PEERS)?;
+        let mut tickets = write.open_table(TICKETS)?;
         facts.insert("incarnation", bytes(&incarnation).as_slice())?;
         facts.insert("term", bytes(&term).as_slice())?;
         for keep in keep {
@@ -168,6 +180,10 @@ fn try_write(
                 Keep::Seniority(seniority) => {
                     facts.insert("seniority", bytes(seniority).as_slice())?;
                 }
+                Keep::Ticket(ticket, Some(used)) => {
+                    tickets.insert(ticket.0.as_slice(), bytes(used).as_slice())?;
+                }
+                Keep::Ticket(ticket, None) => drop(tickets.remove(ticket.0.as_slice())?),
                 // In the fence, and above.
                 Keep::Incarnation(_) | Keep::Term(_) => {}
             }

@@ -8,6 +8,7 @@ use zeroize::Zeroizing;
 
 use super::secret::SecretError;
 use super::*;
+use crate::auth::Use;
 use crate::core::id::Attempt;
 use crate::core::job::{JobSpec, JobState};
 use crate::core::request::{Need, WaitReason};
@@ -47,12 +48,18 @@ fn what_was_kept_is_found_again_and_each_start_has_a_higher_number() {
     keep(&store, Keep::Term(Term(9)));
     keep(&store, Keep::Seniority(3));
     keep(&store, Keep::Peer(NodeId([1; 32]), vec!["/ip4/192.0.2.1/tcp/1".into()]));
+    let by = vec![Use { node: NodeId([2; 32]), endorsed: true, at: WallTime(4) }];
+    let used = Used { expires: WallTime(5), by };
+    keep(&store, Keep::Ticket(TicketId([3; 32]), Some(used.clone())));
+    keep(&store, Keep::Ticket(TicketId([4; 32]), Some(used.clone())));
+    keep(&store, Keep::Ticket(TicketId([4; 32]), None));
     drop(store);
     let (_store, loaded) = Store::open(folder.path()).unwrap();
     assert_eq!((loaded.incarnation, loaded.term), (Incarnation(2), Term(9)));
     assert_eq!(loaded.jobs, [record(7)]);
     assert_eq!(loaded.seniority, Some(3));
     assert_eq!(loaded.peers.len(), 1);
+    assert_eq!(loaded.tickets, [(TicketId([3; 32]), used)]);
 }
 
 #[test]

@@ -41,7 +41,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::core::control::{self, Ask, OrderKey};
+    use crate::core::control::{self, Ask, OrderKey, Relayed};
     use crate::core::election::{self, Claim, Why};
     use crate::core::grant::{Grant, Refusal};
     use crate::core::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, Reign, Term, Version};
@@ -91,6 +91,7 @@ mod tests {
             ("barred", control(control::Message::Barred { task })),
             ("changed", control(control::Message::Changed(report.clone()))),
             ("claim", elect(election::Message::Claim(claim))),
+            ("forbidden", control(control::Message::Forbidden { task })),
             ("granted", control(control::Message::Granted(key().sign(grant())))),
             ("infeasible", control(control::Message::Infeasible { task, best: Best::default() })),
             (
@@ -110,6 +111,15 @@ mod tests {
                 }),
             ),
             ("queued", control(control::Message::Queued { task, key: key_of_order, reason })),
+            (
+                "relay",
+                Message::Relay(
+                    key().sign(Relayed {
+                        to: node(2),
+                        message: control::Message::Withdraw { task },
+                    }),
+                ),
+            ),
             (
                 "reports",
                 Message::Repair(repair::Message::Reports { reports: vec![report], last: true }),

@@ -179,18 +179,130 @@ async fn a_node_belongs_to_one_mesh() {
     one_of_both.stop().await.unwrap();
 }
 
-/// A member without the right to submit is told so by the node, whatever the controller granted.
+/// A ticket is for one machine: another that comes with a copy of it is refused, on both sides, by
+/// a member that was restarted since as well. A ticket for two is for two.
 #[tokio::test]
-async fn a_member_that_may_not_submit_is_refused_by_the_node() {
+async fn a_ticket_is_used_up() {
+    let mut mesh = mesh(&[("alpha", "none")]).await;
+    let ticket = mesh.nodes[0].output(&["invite"]).await.unwrap();
+    let mut first = newcomer(&mesh, "first", &[]);
+    first.start(Some(ticket.trim())).await.unwrap();
+    mesh.nodes.push(first);
+    mesh.settle().await.unwrap();
+    let mut second = newcomer(&mesh, "second", &[]);
+    second.start(Some(ticket.trim())).await.unwrap();
+    for node in [&second, &mesh.nodes[0]] {
+        refused(node, "each machine needs a ticket of its own").await;
+    }
+    second.kill().await.unwrap();
+
+    mesh.nodes[0].leave().await.unwrap();
+    mesh.nodes[0].start(None).await.unwrap();
+    second.start(None).await.unwrap();
+    for node in [&second, &mesh.nodes[0]] {
+        refused(node, "each machine needs a ticket of its own").await;
+    }
+    // A ticket of its own makes it a member after all.
+    second.kill().await.unwrap();
+    let two = mesh.nodes[0].output(&["invite", "--uses", "2"]).await.unwrap();
+    second.start(Some(two.trim())).await.unwrap();
+    mesh.nodes.push(second);
+    let mut third = newcomer(&mesh, "third", &[]);
+    third.start(Some(two.trim())).await.unwrap();
+    mesh.nodes.push(third);
+    mesh.settle().await.unwrap();
+    let mut fourth = newcomer(&mesh, "fourth", &[]);
+    fourth.start(Some(two.trim())).await.unwrap();
+    refused(&fourth, "used by the 2 machines").await;
+    fourth.kill().await.unwrap();
+    mesh.stop().await.unwrap();
+}
+
+/// A ticket may come from a file that only its owner can read, or by standard input: then it is in
+/// no list of processes.
+#[tokio::test]
+async fn a_ticket_comes_from_a_file_or_by_standard_input() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mut mesh = mesh(&[("alpha", "none")]).await;
+    let ticket = mesh.nodes[0].output(&["invite"]).await.unwrap();
+    let file = mesh.root().join("ticket");
+    std::fs::write(&file, &ticket).unwrap();
+    let at = format!("@{}", file.display());
+    let mut beta = newcomer(&mesh, "beta", &[]);
+    let mode = |mode| {
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    mode(0o644);
+    let output = gpuvine(&beta, &["up", "--join", &at], b"").await;
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("chmod 600"), "{}", text(&output.stderr));
+    let output = gpuvine(&beta, &["up", "--join", "-"], b"gpuvine1abc\n").await;
+    assert_eq!(code(&output), 2);
+    assert!(text(&output.stderr).contains("standard input: the ticket"), "{output:?}");
+    mode(0o600);
+    beta.start(Some(&at)).await.unwrap();
+    mesh.nodes.push(beta);
+    mesh.settle().await.unwrap();
+    mesh.stop().await.unwrap();
+}
+
+/// A member without the right to submit is told so at once, by its own daemon, and what to do.
+#[tokio::test]
+async fn a_member_that_may_not_submit_is_told_so_at_once() {
     let mut mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
     let ticket = mesh.nodes[0].output(&["invite", "--role", "node"]).await.unwrap();
-    let mut guest = newcomer(&mesh, "guest", &["--gpus", "none"]);
+    let mut guest = newcomer(&mesh, "guest", &["--gpus", "sim:1xH100-80G"]);
     guest.start(Some(ticket.trim())).await.unwrap();
     mesh.nodes.push(guest);
     mesh.settle().await.unwrap();
     let output = gpuvine(&mesh.nodes[1], &["run", "-q", "--", "true"], b"").await;
     assert_eq!(code(&output), 1);
-    assert!(text(&output.stderr).contains("may not submit"), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("may not submit") && said.contains("invite --role"), "{said}");
+    // What it may do it does: it offers its GPU.
+    let run = ["run", "-q", "--gpu-model", "h100", "--", "true"];
+    let output = gpuvine(&mesh.nodes[0], &run, b"").await;
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    mesh.stop().await.unwrap();
+}
+
+/// A member without the role `node` offers no GPUs, is given no task, and submits as others do; if
+/// its membership names a user its jobs are that user's.
+#[tokio::test]
+async fn a_guest_submits_as_the_user_of_its_ticket_and_is_given_no_task() {
+    let mut mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let invite = ["invite", "--role", "submit", "--user", "ada"];
+    let ticket = mesh.nodes[0].output(&invite).await.unwrap();
+    let mut guest = newcomer(&mesh, "guest", &["--gpus", "sim:2xH100-80G"]);
+    guest.start(Some(ticket.trim())).await.unwrap();
+    mesh.nodes.push(guest);
+    mesh.settle().await.unwrap();
+    let (alpha, guest) = (&mesh.nodes[0], &mesh.nodes[1]);
+    alpha
+        .until("the guest is one, and says why it has no GPUs", |view| {
+            let node = view.nodes.iter().find(|node| node.name == "guest")?;
+            let why = node.gpus_note.as_deref()?;
+            (node.state == "guest" && why.contains("not `node`")).then_some(())
+        })
+        .await
+        .unwrap();
+    assert_eq!(alpha.client().gpus().await.unwrap().len(), 1);
+    let script = "echo $GPUVINE_NODE $GPUVINE_OWNER";
+    for node in [alpha, guest] {
+        let h100 = gpuvine(node, &["run", "-q", "--gpu-model", "h100", "--", "true"], b"").await;
+        assert_eq!(code(&h100), 1, "{}", text(&h100.stderr));
+        for gpus in ["0", "1"] {
+            let run = ["run", "-q", "--gpus", gpus, "--", "sh", "-c", script];
+            let output = gpuvine(node, &run, b"").await;
+            assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+            let said = text(&output.stdout);
+            let is_adas = said == "alpha ada\n";
+            assert!(said.starts_with("alpha ") && is_adas == (node.name == "guest"), "{said}");
+        }
+    }
+    let jobs = guest.client().jobs(false).await.unwrap();
+    assert_eq!(jobs.len(), 3);
+    assert!(jobs.iter().all(|job| job.owner == "ada"), "{jobs:?}");
     mesh.stop().await.unwrap();
 }
 

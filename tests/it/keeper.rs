@@ -1,5 +1,7 @@
 //! Keepers: what they leave behind when they are killed, and what they never leave behind.
 
+use std::path::Path;
+
 use testnet::live::leftovers::belonging;
 use testnet::live::task::Counter;
 
@@ -32,6 +34,36 @@ async fn a_killed_keeper_costs_its_task_and_nothing_else() {
         .await
         .unwrap();
     assert!(!counter.runs_on().await.unwrap());
+    mesh.stop().await.unwrap();
+}
+
+/// The process that keepers are forked from is nobody's fate: a task that runs goes on without it,
+/// and the next one gets another.
+#[tokio::test]
+async fn a_killed_fork_server_costs_nothing() {
+    let mesh = mesh(&[("alpha", "sim:2xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let counter = Counter::start(alpha, None).await.unwrap();
+    let tasks = alpha.dir.join("tasks");
+    let idle: Vec<u32> = belonging(&tasks)
+        .into_iter()
+        .filter(|pid| {
+            let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let place = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap_or_default();
+            command.windows(8).any(|part| part == b"__keeper") && place == Path::new("/")
+        })
+        .collect();
+    assert!(!idle.is_empty(), "there is a server");
+    for pid in idle {
+        let pid = rustix::process::Pid::from_raw(pid.try_into().unwrap()).unwrap();
+        // Perhaps the end of the server has ended its spare keeper's wait.
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+    }
+    for _ in 0..3 {
+        let output = gpuvine(alpha, &["run", "-q", "--", "true"], b"").await;
+        assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    }
+    assert!(counter.runs_on().await.unwrap());
     mesh.stop().await.unwrap();
 }
 

@@ -30,6 +30,7 @@ struct Desk {
     controller: Controller,
     fleet: Vec<Report>,
     absent: Vec<Report>,
+    guests: Vec<Report>,
     now: Instant,
 }
 
@@ -39,13 +40,16 @@ impl Desk {
         let mut out = Outbox::new();
         let reigns = Input::Reigns { term: Term(5), members: Vec::new() };
         controller.handle(reigns, &Fleet::default(), T0, &mut out);
-        Self { controller, fleet, absent: Vec::new(), now: T0 }
+        Self { controller, fleet, absent: Vec::new(), guests: Vec::new(), now: T0 }
     }
 
     fn handle(&mut self, input: Input) -> Vec<Send> {
         let mut out = Outbox::new();
-        let fleet =
-            Fleet { alive: self.fleet.iter().collect(), absent: self.absent.iter().collect() };
+        let fleet = Fleet {
+            alive: self.fleet.iter().collect(),
+            guests: self.guests.iter().collect(),
+            absent: self.absent.iter().collect(),
+        };
         self.controller.handle(input, &fleet, self.now, &mut out);
         out.drain().collect()
     }
@@ -374,4 +378,43 @@ fn a_gpu_that_was_refused_as_taken_is_left_until_its_report_is_another() {
     let refusal = Refusal::Taken { gpu: first.gpus[0].0.clone() };
     let again = Ask { refused: vec![(first.clone(), refusal)], ..ask(1, 1) };
     assert_ne!(grants(&desk.ask(3, again))[0].gpus, first.gpus);
+}
+
+#[test]
+fn a_home_that_may_not_submit_is_told_so_for_each_request_and_nothing_of_it_waits() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    // Before that was known it was served: one has a grant, one waits.
+    assert_eq!(grants(&desk.ask(2, ask(1, 1))).len(), 1);
+    desk.ask(2, ask(2, 1));
+    let report = Key::from_seed(&[2; 32]).sign(report(2, Vec::new()));
+    let present = Message::Present { term: Term(5), report, asks: vec![ask(1, 1), ask(2, 1)] };
+    let sent = desk.handle(Input::Barred(node(2), present));
+    let told = |job| Send(node(2), Message::Forbidden { task: task(job) });
+    assert_eq!(sent, [told(1), told(2)]);
+    assert_eq!((desk.controller.waiting(), desk.controller.grants().count()), (0, 0));
+    assert_eq!(grants(&desk.ask(3, ask(3, 1))).len(), 1);
+}
+
+#[test]
+fn another_homes_request_is_not_touched_by_one_that_may_not_submit() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.ask(3, ask(1, 1));
+    desk.ask(3, ask(2, 1));
+    for job in [1, 2] {
+        desk.handle(Input::Barred(node(2), Message::Ask(ask(job, 1))));
+    }
+    assert_eq!((desk.controller.waiting(), desk.controller.grants().count()), (1, 1));
+}
+
+#[test]
+fn a_guest_is_served_and_given_nothing_to_do() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.guests = vec![report(2, vec![gpu("b", "H100", 80)])];
+    assert_eq!(grants(&desk.ask(2, ask(1, 1)))[0].node, node(1));
+    // Not even a task that needs no GPU.
+    desk.fleet.clear();
+    assert!(grants(&desk.ask(2, ask(2, 0))).is_empty());
+    let need = Need { gpus: 1, model: Some("h100".into()), ..Need::default() };
+    let sent = desk.ask(3, Ask { need, ..ask(3, 1) });
+    assert!(matches!(sent[0].1, Message::Infeasible { .. }), "{sent:?}");
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use crate::core::id::GpuUuid;
-use crate::core::report::{GPUS_MAX, Gpu, GpuHealth, LeaseView, Report, TEXT_MAX};
+use crate::core::report::{GPUS_MAX, Gpu, GpuHealth, LeaseView, PROOF_MAX, Report, TEXT_MAX};
 
 /// Labels in one report, and addresses.
 const LABELS_MAX: usize = 64;
@@ -29,6 +29,7 @@ pub(super) fn is_sound(report: &Report) -> bool {
         && uuids.len() == report.gpus.len()
         && report.labels.len() <= LABELS_MAX
         && report.addresses.len() <= ADDRESSES_MAX
+        && report.proof.len() <= PROOF_MAX
         && text(&report.name)
         && text(&report.software)
         && report.gpus_note.as_deref().is_none_or(text)

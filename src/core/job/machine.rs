@@ -24,6 +24,9 @@ pub const ENDED_MAX: usize = 10_000;
 /// Attempts of one job that could not be started before it is given up.
 const ATTEMPTS_MAX: u64 = 50;
 
+/// What is told to a user whose node may not submit.
+const MAY_NOT_SUBMIT: &str = "this node may not submit: it needs a ticket with the role `submit`";
+
 /// How soon an ask is repeated that got no answer, and that did.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 const ASK_STILL: Duration = Duration::from_secs(15);
@@ -326,6 +329,10 @@ impl Jobs {
             return;
         }
         match message {
+            Message::Forbidden { task } if self.waits(task) => {
+                let why = MAY_NOT_SUBMIT.into();
+                self.reject(task.job, Rejection::Refused { why }, at, out);
+            }
             Message::Granted(grant) => self.on_granted(grant, out),
             Message::Barred { task } if self.waits(task) => self.reject_barred(task.job, at, out),
             Message::Infeasible { task, best } if self.waits(task) => {

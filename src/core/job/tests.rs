@@ -242,6 +242,16 @@ fn a_controller_that_bars_a_job_that_nobody_refused_is_not_believed() {
 }
 
 #[test]
+fn a_job_of_a_home_that_may_not_submit_is_rejected_with_what_to_do() {
+    let mut home = Home::with_job();
+    home.hear(Message::Forbidden { task: task(1) });
+    let JobState::Rejected { why: Rejection::Refused { why }, .. } = home.state() else {
+        panic!("{:?}", home.state());
+    };
+    assert!(why.contains("a ticket with the role `submit`"), "{why}");
+}
+
+#[test]
 fn cancelling_works_in_every_state() {
     let cancel = || Input::Cancel { job: JobId::from_bits(7), now: false };
     let mut waiting = Home::with_job();

@@ -2,6 +2,7 @@
 
 use crate::core::id::{Incarnation, NodeId, Term};
 use crate::core::reporting::Facts;
+use crate::core::rights::Rights;
 use crate::core::signed::Key;
 use crate::core::{controller, election, ledger};
 
@@ -16,6 +17,8 @@ pub struct Config {
     pub term: Term,
     /// Its place in the order of arrival, if it is known: 0 for the founder.
     pub seniority: Option<u64>,
+    /// What its membership allows.
+    pub rights: Rights,
     /// What it says of itself.
     pub facts: Facts,
     /// Addresses to dial while there is no link.

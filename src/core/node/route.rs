@@ -316,6 +316,9 @@ impl Node {
         if self.controller.reigns() || matches!(input, controller::Input::Reigns { .. }) {
             for (_, entry) in self.directory.iter() {
                 match entry.report() {
+                    report if !self.met.may_serve(report.node) => {
+                        fleet.guests.extend(entry.is_alive().then_some(report));
+                    }
                     report if entry.is_alive() => fleet.alive.push(report),
                     report if report.state != NodeState::Leaving => fleet.absent.push(report),
                     _ => {}
@@ -364,6 +367,7 @@ impl Node {
             | control::Message::Present { .. }
             | control::Message::Withdraw { .. } => self.for_controller(from, message, turn),
             control::Message::Barred { .. }
+            | control::Message::Forbidden { .. }
             | control::Message::Full { .. }
             | control::Message::Granted(_)
             | control::Message::Infeasible { .. }
@@ -381,7 +385,11 @@ impl Node {
             turn.presenting = false;
         }
         if self.election.is_controller() {
-            self.tell_controller(controller::Input::Received(from, message), turn);
+            let input = match self.met.may_submit(from) {
+                true => controller::Input::Received(from, message),
+                false => controller::Input::Barred(from, message),
+            };
+            self.tell_controller(input, turn);
         } else if let Some(answer) = controller::misdirected(self.election.reign(), &message) {
             self.say(from, answer, turn);
         }

@@ -3,8 +3,10 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use super::*;
-use crate::core::id::{GpuUuid, JobId};
-use crate::core::job::{JobSpec, JobState};
+use crate::core::control::OrderKey;
+use crate::core::grant::{Grant, Refusal};
+use crate::core::id::{Attempt, GpuUuid, JobId};
+use crate::core::job::{JobSpec, JobState, Rejection};
 use crate::core::ledger::Offer;
 use crate::core::report::testing::gpu;
 use crate::core::reporting::Facts;
@@ -29,6 +31,7 @@ fn config(number: u8, seniority: Option<u64>) -> Config {
         incarnation: Incarnation(1),
         term: Term(0),
         seniority,
+        rights: Rights::ALL,
         facts,
         bootstrap: Vec::new(),
         remembered: Vec::new(),
@@ -326,4 +329,80 @@ fn the_controller_of_a_large_mesh_looks_for_those_whose_link_it_lost() {
     controller.handle(Input::Unlinked(other), now, AT, &mut out);
     assert!(out.drain().any(|effect| matches!(effect, Effect::Dial(node, _) if node == other)));
     assert!(pass(&mut controller, &mut now, Duration::from_secs(3)).contains(&other));
+}
+
+const GUEST: Rights = Rights { node: false, submit: true };
+
+/// It says that it has GPUs, and has a membership that does not allow it to offer any.
+#[test]
+fn the_gpus_of_a_member_that_may_not_run_tasks_are_nobodys() {
+    let mut mesh = Mesh::new(&[0, 2, 0, 1]);
+    let liar = mesh.ids[1];
+    for id in mesh.ids.clone() {
+        mesh.input(id, Input::Recognized(liar, GUEST));
+    }
+    mesh.submit(2, 1, 2);
+    mesh.submit(2, 2, 1);
+    mesh.run(Duration::from_millis(50));
+    assert!(matches!(mesh.state(2, 1), JobState::Rejected { .. }), "{:?}", mesh.state(2, 1));
+    assert!(matches!(mesh.state(2, 2), JobState::Running { .. }));
+    assert!(mesh.running.values().all(|(node, _)| *node == mesh.ids[3]));
+    for node in mesh.nodes.values().filter(|node| node.id() != liar) {
+        let report = node.directory().get(liar).unwrap().report();
+        assert_eq!((report.gpus.len(), node.offered(report).len()), (2, 0));
+    }
+    // And a new ticket makes it a node.
+    for id in mesh.ids.clone() {
+        mesh.input(id, Input::Recognized(liar, Rights::ALL));
+    }
+    mesh.submit(2, 3, 2);
+    mesh.run(Duration::from_millis(50));
+    assert!(matches!(mesh.state(2, 3), JobState::Running { .. }));
+}
+
+#[test]
+fn a_member_that_may_not_run_tasks_says_so_itself_and_refuses_them() {
+    let now = Instant::from_nanos(1_000_000_000);
+    let guest = || Node::new(Config { rights: GUEST, ..config(7, Some(0)) }, now);
+    assert_eq!(guest().report().state, NodeState::Draining);
+    let grant = Grant {
+        term: Term(1),
+        job: JobId::from_bits(1),
+        attempt: Attempt(1),
+        home: guest().id(),
+        node: guest().id(),
+        incarnation: Incarnation(1),
+        gpus: Vec::new(),
+        key: OrderKey::default(),
+        ttl_ms: 1_000,
+    };
+    let offer = Offer {
+        offer: 1,
+        from: guest().id(),
+        may_submit: true,
+        grant: Key::from_seed(&[1; 32]).sign(grant),
+        owner: "o".into(),
+        name: "n".into(),
+        follows: None,
+        at: AT,
+    };
+    let mut out = Outbox::new();
+    guest().handle(Input::Ledger(ledger::Input::Offer(Box::new(offer))), now, AT, &mut out);
+    let refusal = Refusal::NotServing;
+    let refused = Effect::Ledger(ledger::Effect::Refuse { offer: 1, refusal });
+    assert_eq!(out.drain().collect::<Vec<_>>(), [refused]);
+}
+
+#[test]
+fn a_member_that_may_not_submit_is_told_so_by_the_controller() {
+    let mut mesh = Mesh::new(&[1, 0, 0]);
+    let home = mesh.ids[2];
+    mesh.input(mesh.ids[0], Input::Recognized(home, Rights { node: true, submit: false }));
+    mesh.submit(2, 1, 1);
+    mesh.run(Duration::from_millis(50));
+    let JobState::Rejected { why: Rejection::Refused { why }, .. } = mesh.state(2, 1) else {
+        panic!("{:?}", mesh.state(2, 1));
+    };
+    assert!(why.contains("may not submit"), "{why}");
+    assert!(mesh.running.is_empty());
 }

@@ -7,9 +7,9 @@ use tokio::sync::watch;
 use super::table::Hosted;
 use crate::core::task::Outcome;
 use crate::core::time::WallTime;
-use crate::daemon::stream::{StreamError, Writer};
+use crate::daemon::stream::{HEADROOM, PIECE, StreamError, Writer};
 use crate::run::{Chunk, OutputReader};
-use crate::wire::task::{DATA_MAX, Output, ToHome};
+use crate::wire::task::{Output, ToHome};
 
 /// From the files of a task into one stream.
 pub(super) struct Pump {
@@ -19,6 +19,8 @@ pub(super) struct Pump {
     wanted: (Option<u64>, Option<u64>),
     /// Whether to go on until the task has ended.
     follow: bool,
+    /// Where output is read to; empty until there is some.
+    buffer: Vec<u8>,
 }
 
 impl Pump {
@@ -28,7 +30,7 @@ impl Pump {
         follow: bool,
     ) -> Result<Self, StreamError> {
         let outputs = hosted.outputs()?;
-        Ok(Self { hosted, outputs, wanted, follow })
+        Ok(Self { hosted, outputs, wanted, follow, buffer: Vec::new() })
     }
 
     /// Sends what is wanted; with `credit` also how much input was taken. Ends after the task's
@@ -78,11 +80,15 @@ impl Pump {
             Output::Stdout => (&self.outputs.0, totals.stdout),
             Output::Stderr => (&self.outputs.1, totals.stderr),
         };
-        match reader.read(offset, DATA_MAX, total)? {
+        if offset < total {
+            self.buffer.resize(HEADROOM + PIECE, 0);
+        }
+        match reader.read(offset, total, self.buffer.get_mut(HEADROOM..).unwrap_or_default())? {
             Chunk::Empty => return Ok(false),
-            Chunk::Data(bytes) => {
-                writer.data(Some(output), offset, &bytes).await?;
-                self.advance(output, offset + bytes.len() as u64);
+            Chunk::Data(len) => {
+                let filled = &mut self.buffer[..HEADROOM + len];
+                writer.output(output, offset, filled).await?;
+                self.advance(output, offset + len as u64);
             }
             Chunk::Gap(to) => {
                 writer.control(&ToHome::Gap { output, from: offset, to }).await?;

@@ -27,6 +27,8 @@ struct State {
     buffer: BytesMut,
     received: u64,
     ended: bool,
+    /// Nobody takes any more.
+    closed: bool,
 }
 
 impl Stdin {
@@ -53,6 +55,9 @@ impl Stdin {
     /// If there is a hole, input after its end, or more than the window allows.
     pub(super) fn push(&self, offset: u64, bytes: &Bytes) -> Result<(), StreamError> {
         let mut state = self.lock();
+        if state.closed {
+            return Ok(());
+        }
         let Some(known) = state.received.checked_sub(offset) else {
             return Err(StreamError::Protocol("input with a hole in it"));
         };
@@ -81,6 +86,15 @@ impl Stdin {
         self.changed.notify_one();
     }
 
+    /// The task is gone: what is here and what still comes goes nowhere.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.closed = true;
+        state.buffer = BytesMut::new();
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// The next bytes for the pipe, `None` at the end. For one caller.
     pub(crate) async fn next(&self) -> Option<Bytes> {
         loop {
@@ -89,7 +103,7 @@ impl Stdin {
                 if !state.buffer.is_empty() {
                     return Some(state.buffer.split().freeze());
                 }
-                if state.ended {
+                if state.ended || state.closed {
                     return None;
                 }
             }
@@ -117,6 +131,18 @@ mod tests {
         stdin.end();
         assert_eq!(stdin.next().await, None);
         assert!(stdin.push(5, &Bytes::from_static(b"x")).is_err());
+    }
+
+    /// Whoever feeds a task that has ended would wait for input for ever.
+    #[tokio::test]
+    async fn a_task_that_is_gone_wants_no_input() {
+        let stdin = Stdin::new(0, watch::channel(0).1);
+        stdin.push(0, &Bytes::from_static(b"abc")).unwrap();
+        stdin.close();
+        assert_eq!(stdin.next().await, None);
+        // A user who types on does no wrong.
+        stdin.push(3, &Bytes::from_static(b"def")).unwrap();
+        assert_eq!(stdin.next().await, None);
     }
 
     #[test]

@@ -45,6 +45,16 @@ impl Hosted {
         self.tasks.outputs(self.task).map_err(std::io::Error::other)
     }
 
+    /// Forgets a task that has left the table.
+    pub(crate) async fn forget(self: Arc<Self>) {
+        let (task, tasks) = (self.task, self.tasks.clone());
+        match Arc::into_inner(self) {
+            Some(_) => tasks.recycle(task).await,
+            // Somebody still reads its output, and must not come to read another's.
+            None => tasks.forget(task).await,
+        }
+    }
+
     /// Ends it, if it has not ended.
     pub(super) async fn stop(&self, grace: Duration) {
         if let Some(control) = &self.control
@@ -102,20 +112,19 @@ impl Table {
     }
 
     /// It has ended; answers a task that is to be forgotten for it.
-    pub(crate) fn ended(&self, task: TaskId) -> Option<TaskId> {
+    pub(crate) fn ended(&self, task: TaskId) -> Option<Arc<Hosted>> {
         let mut tasks = self.lock();
         tasks.unheard.push_back(task);
         if tasks.unheard.len() <= UNHEARD_MAX {
             return None;
         }
         let oldest = tasks.unheard.pop_front()?;
-        tasks.known.remove(&oldest);
         tracing::warn!(task = %oldest, "an outcome is given up: its home has not asked for it");
-        Some(oldest)
+        tasks.known.remove(&oldest)
     }
 
     /// Its home knows that it has ended; answers a task that is to be forgotten for it.
-    pub(crate) fn heard(&self, task: TaskId) -> Option<TaskId> {
+    pub(crate) fn heard(&self, task: TaskId) -> Option<Arc<Hosted>> {
         let mut tasks = self.lock();
         let at = tasks.unheard.iter().position(|unheard| *unheard == task)?;
         tasks.unheard.remove(at);
@@ -124,8 +133,7 @@ impl Table {
             return None;
         }
         let oldest = tasks.ended.pop_front()?;
-        tasks.known.remove(&oldest);
-        Some(oldest)
+        tasks.known.remove(&oldest)
     }
 
     /// A task that is known.
@@ -165,17 +173,32 @@ mod tests {
     /// A home that slept for a minute, beside hundreds of tasks of others, ran its job again.
     #[test]
     fn what_a_home_has_not_heard_is_not_forgotten_for_what_others_have() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
         let table = Table::default();
         let task = |job| TaskId { job: JobId::from_bits(job), attempt: Attempt(1) };
-        assert_eq!(table.ended(task(0)), None);
+        for job in 0..=300 {
+            table.insert(Arc::new(Hosted {
+                task: task(job),
+                home: NodeId([7; 32]),
+                since: WallTime(0),
+                stdin: Stdin::new(0, watch::channel(0).1),
+                control: None,
+                totals: watch::channel(Totals::default()).1,
+                ended: watch::channel(None).1,
+                tasks: tasks.clone(),
+            }));
+        }
+        let id = |hosted: Arc<Hosted>| hosted.task;
+        assert_eq!(table.ended(task(0)).map(id), None);
         let mut forgotten = Vec::new();
         for number in 1..=300 {
-            forgotten.extend(table.ended(task(number)));
-            forgotten.extend(table.heard(task(number)));
+            forgotten.extend(table.ended(task(number)).map(id));
+            forgotten.extend(table.heard(task(number)).map(id));
             // Told twice is told once.
-            assert_eq!(table.heard(task(number)), None);
+            assert_eq!(table.heard(task(number)).map(id), None);
         }
         assert_eq!(forgotten, (1..=44).map(task).collect::<Vec<_>>());
-        assert_eq!(table.heard(task(0)), Some(task(45)));
+        assert_eq!(table.heard(task(0)).map(id), Some(task(45)));
     }
 }

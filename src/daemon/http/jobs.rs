@@ -46,7 +46,9 @@ pub(super) async fn show(
 pub(super) async fn find(api: &Api, peer: Peer, prefix: String) -> Result<Found, Refusal> {
     let found = find_any(api, prefix).await?;
     let owner = &found.record.spec.owner;
-    if peer.may_rule() || peer.uid.is_some_and(|uid| people::name_of(uid) == *owner) {
+    // Where the membership names a user, all who may use the socket are that user.
+    let is_user = api.streams.own.user().is_some_and(|user| user == *owner);
+    if is_user || peer.may_rule() || peer.uid.is_some_and(|uid| people::name_of(uid) == *owner) {
         return Ok(found);
     }
     let message = format!("job {} is {owner}'s", found.view.id);
@@ -98,13 +100,19 @@ pub(super) async fn submit(
     upgrade: Upgrade,
     body: Bytes,
 ) -> Result<Response, Refusal> {
+    if let Err(why) = api.streams.own.may_submit() {
+        let error = ApiError::new("may_not_submit", why)
+            .hint("join again with a ticket of `gpuvine invite --role node,submit`");
+        return Err(Refusal(StatusCode::FORBIDDEN, error));
+    }
     let submit: Submit = serde_json::from_slice(&body)
         .map_err(|error| Refusal::bad("bad_request", format!("not a submission: {error}")))?;
     let (output, pieces) = mpsc::channel(PIECES_MAX);
     let (input, stdin) = mpsc::channel(PIECES_MAX);
     let attachment = Attachment { output, input: stdin };
     let forwards = submit.stdin;
-    let draft = Box::new(draft(submit, &peer, attachment)?);
+    let owner = api.streams.own.user().unwrap_or_else(|| peer.name());
+    let draft = Box::new(draft(submit, owner, attachment)?);
     let answer = api.inbox.ask(|reply| Request::Submit { draft, reply }).await;
     let submitted = answer
         .ok_or_else(Refusal::stopping)?
@@ -148,7 +156,7 @@ pub(super) async fn attach(
 const COMMAND_MAX: usize = CONTROL_MAX / 4 * 3;
 
 /// What the core is told; what users send is checked here.
-fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, Refusal> {
+fn draft(submit: Submit, owner: String, attachment: Attachment) -> Result<Draft, Refusal> {
     let bytes = |text: &String| -> Result<serde_bytes::ByteBuf, Refusal> {
         let decoded = BASE64.decode(text.as_bytes());
         let bytes = decoded.map_err(|error| {
@@ -190,7 +198,7 @@ fn draft(submit: Submit, peer: &Peer, attachment: Attachment) -> Result<Draft, R
         return Err(Refusal::bad("name_too_long", "a job's name may have 256 bytes"));
     }
     Ok(Draft {
-        owner: peer.uid.map_or_else(|| "unknown".into(), people::name_of),
+        owner,
         name: submit.name,
         need: Need {
             gpus: submit.gpus,

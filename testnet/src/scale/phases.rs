@@ -8,6 +8,7 @@ use gpuvine::core::node::{Census, Config, Input, Node};
 use gpuvine::core::outbox::Outbox;
 use gpuvine::core::report::{Gpu, GpuHealth};
 use gpuvine::core::reporting::Facts;
+use gpuvine::core::rights::Rights;
 use gpuvine::core::signed::Key;
 use gpuvine::core::task::TaskId;
 use gpuvine::core::time::{Duration, Instant, WallTime};
@@ -371,6 +372,7 @@ impl<'a> Run<'a> {
             incarnation: Incarnation(self.starts[index]),
             term: Term(0),
             seniority: (index < self.nodes).then_some(index as u64),
+            rights: Rights::ALL,
             facts,
             bootstrap: bootstrap.map(|other| format!("m{other}")).into_iter().collect(),
             remembered: Vec::new(),

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::{
-    ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, REFUSED_FIRST,
-    growing,
+    ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, MAY_NOT_SUBMIT,
+    REFUSED_FIRST, growing,
 };
 use crate::core::control::{BARRED_MAX, Message, REFUSED_MAX};
 use crate::core::grant::Refusal;
@@ -98,8 +98,8 @@ impl Jobs {
             }
             // So would every other node.
             Refusal::MayNotSubmit => {
-                let why = "this node may not submit: it needs a ticket with the role `submit`";
-                self.reject(task.job, Rejection::Refused { why: why.into() }, at, out);
+                let why = MAY_NOT_SUBMIT.into();
+                self.reject(task.job, Rejection::Refused { why }, at, out);
                 return;
             }
             // Leased and given back: this attempt is over for good.

@@ -130,6 +130,7 @@ pub(super) fn report(node: NodeId, incarnation: Incarnation, gpus: Vec<Gpu>) -> 
         memory_free_bytes: 0,
         software: String::new(),
         addresses: Vec::new(),
+        proof: Vec::new(),
         gpuless_tasks: Vec::new(),
     }
 }

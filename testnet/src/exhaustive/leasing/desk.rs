@@ -21,7 +21,7 @@ use super::note::Note;
 /// What a controller that has just claimed answers to the home of a task, if it has heard of one
 /// node alone.
 pub(super) fn answers(cast: &Cast, desk: u8, task: TaskId, seen: &Report) -> Vec<Note> {
-    let fleet = Fleet { alive: vec![seen], absent: Vec::new() };
+    let fleet = Fleet { alive: vec![seen], ..Fleet::default() };
     let key = cast.keys[usize::from(desk)].clone();
     let mut controller = Controller::new(key, Config::default());
     let mut out = Outbox::new();

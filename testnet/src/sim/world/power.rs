@@ -4,6 +4,7 @@ use gpuvine::core::job::{self, JobRecord, JobState};
 use gpuvine::core::ledger::Input as Ledger;
 use gpuvine::core::node::{Config, Input, Node};
 use gpuvine::core::reporting::Facts;
+use gpuvine::core::rights::Rights;
 use gpuvine::core::task::Outcome;
 use gpuvine::core::time::{Duration, Instant};
 use gpuvine::core::{controller, election, ledger};
@@ -227,6 +228,7 @@ impl World {
             incarnation: image.incarnation,
             term: image.term,
             seniority: image.seniority,
+            rights: Rights::ALL,
             facts,
             bootstrap,
             remembered,
