@@ -90,24 +90,45 @@ pub(super) struct Gate {
 
 /// Peers that have an admitted connection, or are about to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Passed(Arc<Mutex<BTreeMap<PeerId, Admitted>>>);
+pub(super) struct Passed(Arc<Mutex<Through>>);
+
+#[derive(Debug, Default)]
+struct Through {
+    peers: BTreeMap<PeerId, (Passage, Admitted)>,
+    last: u64,
+}
+
+/// One time that a peer came through the gate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passage(u64);
 
 impl Passed {
     fn insert(&self, peer: PeerId, admitted: Admitted) {
-        self.lock().insert(peer, admitted);
+        let mut through = self.lock();
+        through.last += 1;
+        let passage = Passage(through.last);
+        through.peers.insert(peer, (passage, admitted));
     }
 
     /// What a peer may do.
     pub(super) fn find(&self, peer: PeerId) -> Option<Admitted> {
-        self.lock().get(&peer).cloned()
+        self.lock().peers.get(&peer).map(|(_, admitted)| admitted.clone())
     }
 
-    /// Forgets a peer whose last connection is closed.
-    pub(super) fn remove(&self, peer: PeerId) {
-        self.lock().remove(&peer);
+    /// When it came last.
+    pub(super) fn passage(&self, peer: PeerId) -> Option<Passage> {
+        self.lock().peers.get(&peer).map(|(passage, _)| *passage)
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<PeerId, Admitted>> {
+    /// Forgets a peer whose last connection is closed, unless it has come again since.
+    pub(super) fn remove(&self, peer: PeerId, known: Option<Passage>) {
+        let mut through = self.lock();
+        if through.peers.get(&peer).is_some_and(|(passage, _)| Some(*passage) == known) {
+            through.peers.remove(&peer);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Through> {
         // Nothing under the lock can panic half way.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -253,4 +274,29 @@ async fn refusal(stream: &mut SubstreamBox) -> io::Result<AdmitError> {
 /// A stranger's sentence goes into a log: no line breaks, no terminal escapes.
 fn clean(sentence: &str) -> String {
     sentence.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::core::rights::Rights;
+
+    /// A peer that came back before its old connection was found dead was deaf from then on.
+    #[test]
+    fn the_end_of_an_old_connection_does_not_undo_a_new_one() {
+        let passed = Passed::default();
+        let admitted = || Admitted {
+            rights: Rights { node: true, submit: true },
+            is_admin: false,
+            user: None,
+        };
+        let peer = PeerId::random();
+        passed.insert(peer, admitted());
+        let old = passed.passage(peer);
+        passed.insert(peer, admitted());
+        passed.remove(peer, old);
+        assert!(passed.find(peer).is_some());
+        passed.remove(peer, passed.passage(peer));
+        assert!(passed.find(peer).is_none());
+    }
 }

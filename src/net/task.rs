@@ -14,7 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio_util::compat::FuturesAsyncReadCompatExt as _;
 
 use super::address::{is_private, node_of, peer_of, split_peer};
-use super::admission::{Admitted, Gate, Passed};
+use super::admission::{Admitted, Gate, Passage, Passed};
 use super::behaviour::{Behaviour, BehaviourEvent, swarm};
 use super::link::{self, Link};
 use super::streams::Incoming;
@@ -46,6 +46,8 @@ struct Peer {
     address: Multiaddr,
     link: Option<(u64, Link)>,
     tasks: usize,
+    /// When it came through the gate for its latest connection.
+    passage: Option<Passage>,
 }
 
 /// The swarm and what it keeps of its peers.
@@ -237,8 +239,9 @@ impl Task {
     fn on_connected(&mut self, peer: PeerId, endpoint: &ConnectedPoint) {
         let Some(node) = node_of(&peer) else { return };
         let address = endpoint.get_remote_address().clone();
-        let entry = self.peers.entry(peer);
-        entry.or_insert_with(|| Peer { node, address, link: None, tasks: 0 });
+        let passage = self.passed.passage(peer);
+        let new = || Peer { node, address, link: None, tasks: 0, passage };
+        self.peers.entry(peer).or_insert_with(new).passage = passage;
         // Also when there is a link: the connection that it is on may be dead, and the peer back.
         self.open_link(peer);
     }
@@ -257,8 +260,10 @@ impl Task {
         if left > 0 {
             return;
         }
-        self.passed.remove(peer);
-        if let Some(Peer { node, link: Some(_), .. }) = self.peers.remove(&peer) {
+        let Some(Peer { node, link, passage, .. }) = self.peers.remove(&peer) else { return };
+        // A new connection may be through the gate already and not be told of yet.
+        self.passed.remove(peer, passage);
+        if link.is_some() {
             self.tell(Event::Unlinked(node)).await;
         }
     }

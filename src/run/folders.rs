@@ -157,7 +157,7 @@ fn empty(folder: &Path) -> io::Result<()> {
         let name = entry?.file_name();
         let belongs = name
             .to_str()
-            .is_some_and(|name| files.contains(&name) || [SOCKET, WORK].contains(&name));
+            .is_some_and(|name| files.contains(&name) || [HEARD, SOCKET, WORK].contains(&name));
         if !belongs {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
@@ -167,6 +167,9 @@ fn empty(folder: &Path) -> io::Result<()> {
         _ => {}
     }
     // The last to be written. Without it the task may be half alive.
+    if fs::metadata(folder.join(OUTCOME))?.len() == 0 {
+        return Err(io::ErrorKind::InvalidData.into());
+    }
     retire(&folder.join(OUTCOME))?;
     for file in &files {
         if *file != OUTCOME {
