@@ -13,6 +13,16 @@ async fn refused(node: &Node, reason: &str) {
     .unwrap();
 }
 
+/// Starts the daemon of a newcomer, which is refused for good, and ends with the reason.
+async fn ends(node: &Node, arguments: &[&str], reason: &str) {
+    let up = ["up", "--no-mdns", "--listen", "/ip4/127.0.0.1/tcp/0"];
+    let output = gpuvine(node, &[&up, arguments].concat(), b"").await;
+    let told = text(&output.stderr);
+    assert_eq!(code(&output), 1, "{told}");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.starts_with("gpuvine: not admitted to mesh") && last.contains(reason), "{told}");
+}
+
 /// A node in the mesh's folder that has not been started.
 fn newcomer(mesh: &Mesh, name: &str, arguments: &[&str]) -> Node {
     Node::new(&program(), mesh.root(), name, arguments)
@@ -119,13 +129,7 @@ async fn a_newcomer_that_is_refused_for_good_ends_with_one_line() {
     let mut again = again;
     again.start(None).await.unwrap();
     let beta = newcomer(&mesh, "beta", &[]);
-    let up = ["up", "--no-mdns", "--listen", "/ip4/127.0.0.1/tcp/0", "--join", ticket.trim()];
-    let output = gpuvine(&beta, &up, b"").await;
-    assert_eq!(code(&output), 1);
-    let told = text(&output.stderr);
-    let last = told.lines().last().unwrap();
-    assert!(last.starts_with("gpuvine: not admitted to mesh"), "{told}");
-    assert!(last.contains("it belongs to mesh"), "{told}");
+    ends(&beta, &["--join", ticket.trim()], "it belongs to mesh").await;
     again.kill().await.unwrap();
     mesh.stop().await.unwrap();
 }
@@ -190,20 +194,14 @@ async fn a_ticket_is_used_up() {
     mesh.nodes.push(first);
     mesh.settle().await.unwrap();
     let mut second = newcomer(&mesh, "second", &[]);
-    second.start(Some(ticket.trim())).await.unwrap();
-    for node in [&second, &mesh.nodes[0]] {
-        refused(node, "each machine needs a ticket of its own").await;
-    }
-    second.kill().await.unwrap();
+    ends(&second, &["--join", ticket.trim()], "each machine needs a ticket of its own").await;
+    refused(&mesh.nodes[0], "each machine needs a ticket of its own").await;
 
     mesh.nodes[0].leave().await.unwrap();
     mesh.nodes[0].start(None).await.unwrap();
-    second.start(None).await.unwrap();
-    for node in [&second, &mesh.nodes[0]] {
-        refused(node, "each machine needs a ticket of its own").await;
-    }
+    ends(&second, &[], "each machine needs a ticket of its own").await;
+    refused(&mesh.nodes[0], "each machine needs a ticket of its own").await;
     // A ticket of its own makes it a member after all.
-    second.kill().await.unwrap();
     let two = mesh.nodes[0].output(&["invite", "--uses", "2"]).await.unwrap();
     second.start(Some(two.trim())).await.unwrap();
     mesh.nodes.push(second);
@@ -211,10 +209,8 @@ async fn a_ticket_is_used_up() {
     third.start(Some(two.trim())).await.unwrap();
     mesh.nodes.push(third);
     mesh.settle().await.unwrap();
-    let mut fourth = newcomer(&mesh, "fourth", &[]);
-    fourth.start(Some(two.trim())).await.unwrap();
-    refused(&fourth, "used by the 2 machines").await;
-    fourth.kill().await.unwrap();
+    let fourth = newcomer(&mesh, "fourth", &[]);
+    ends(&fourth, &["--join", two.trim()], "used by the 2 machines").await;
     mesh.stop().await.unwrap();
 }
 
