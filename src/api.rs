@@ -22,7 +22,7 @@ pub struct Status {
     pub mesh: String,
     /// Version of the daemon.
     pub version: String,
-    /// `serving`, `draining` or `leaving`.
+    /// `serving`, `draining`, `leaving`, or `joining` until a member has admitted it.
     pub state: String,
     /// Number of this start.
     pub incarnation: u64,
@@ -74,7 +74,7 @@ pub struct NodeView {
     pub id: String,
     /// Its name.
     pub name: String,
-    /// `serving`, `draining`, `leaving` or `down`.
+    /// `serving`, `draining`, `joining`, `down`, or `left` if it said goodbye.
     pub state: String,
     /// Whether it is the controller.
     pub controller: bool,
@@ -109,7 +109,7 @@ pub struct NodeView {
 impl NodeView {
     /// Whether it is a living member.
     pub fn is_alive(&self) -> bool {
-        self.state != "down"
+        !matches!(self.state.as_str(), "down" | "left")
     }
 }
 
@@ -132,9 +132,12 @@ pub struct GpuView {
     pub memory_free_bytes: u64,
     /// How busy it is, in percent.
     pub utilization: Option<u8>,
-    /// `free`, `starting`, `leased`, `draining`, `broken`, `quarantined`, `closed` or
-    /// `unreachable`.
+    /// `free`, `starting`, `leased`, `draining`, `broken`, `quarantined`, `closed`,
+    /// `unreachable`, or `left` with its node.
     pub state: String,
+    /// The number of its latest lease, one higher each time: how often it was given to a task.
+    #[serde(default)]
+    pub lease_seq: u64,
     /// The job that has it.
     pub job: Option<String>,
     /// That job's name.

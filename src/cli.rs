@@ -104,7 +104,7 @@ async fn ask(command: Command, globals: &Globals, printer: &Printer) -> Result<E
         Command::Leave(args) => leave::run(args, &client, printer).await,
         Command::Logs(args) => logs::run(args, &client, printer).await,
         Command::Nodes(args) => nodes::run(args, &client, printer).await,
-        Command::Run(args) => run::run(args, &client, printer).await,
+        Command::Run(args) => run::run(args, globals, &client, printer).await,
         Command::Status(args) => status::run(args, &client, printer).await,
         // These need no daemon.
         Command::Completions(_) | Command::Init(_) | Command::Up(_) => Ok(Exit::Done),

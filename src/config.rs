@@ -35,20 +35,26 @@ pub enum ConfigError {
         source: std::io::Error,
     },
     /// The file is not as documented.
-    #[error("{} is not understood", path.display())]
+    #[error("{} line {line}: {why}", path.display())]
     Toml {
         /// The file.
         path: PathBuf,
-        /// Where and why.
-        #[source]
-        source: toml::de::Error,
+        /// In which line, counted from 1.
+        line: usize,
+        /// What is wrong there, with which key, and what is allowed.
+        why: String,
     },
     /// No folder is named, and none can be guessed.
     #[error("no state folder: set HOME, or name one with --dir")]
     NoFolder,
     /// A duration is not understood.
-    #[error("`{0}` is not a duration: write e.g. 10s or 2m")]
-    Duration(String),
+    #[error("{}: kill_grace = \"{text}\" is not a duration: write e.g. \"10s\" or \"2m\"", path.display())]
+    Duration {
+        /// The file.
+        path: PathBuf,
+        /// The text.
+        text: String,
+    },
     /// The socket's path is longer than the system allows.
     #[error("the path of the socket is too long ({} has {SOCKET_PATH_MAX} bytes at most): choose a shorter folder, or name the socket with --socket", .0.display())]
     SocketPath(PathBuf),
@@ -184,7 +190,8 @@ impl Config {
         overrides: Overrides,
         environment: &dyn Fn(&str) -> Option<OsString>,
     ) -> Result<Self, ConfigError> {
-        let file = read(&paths.dir.join("config.toml"))?;
+        let path = paths.dir.join("config.toml");
+        let file = read(&path)?;
         let text = |name: &str| environment(name).and_then(|value| value.into_string().ok());
         let list = |flags: Vec<String>, name: &str, file: Vec<String>| {
             if !flags.is_empty() {
@@ -200,9 +207,8 @@ impl Config {
         }
         let kill_grace = match file.kill_grace {
             None => Duration::from_secs(10),
-            Some(text) => {
-                humantime::parse_duration(&text).map_err(|_| ConfigError::Duration(text))?
-            }
+            Some(text) => humantime::parse_duration(&text)
+                .map_err(|_| ConfigError::Duration { path, text })?,
         };
         Ok(Self {
             paths,
@@ -226,11 +232,26 @@ impl Config {
 
 fn read(path: &Path) -> Result<File, ConfigError> {
     match std::fs::read_to_string(path) {
-        Ok(text) => toml::from_str(&text)
-            .map_err(|source| ConfigError::Toml { path: path.to_owned(), source }),
+        Ok(text) => toml::from_str(&text).map_err(|error| not_understood(path, &text, &error)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(File::default()),
         Err(source) => Err(ConfigError::File { path: path.to_owned(), source }),
     }
+}
+
+/// Where a file is wrong, and how, in one line.
+fn not_understood(path: &Path, text: &str, error: &toml::de::Error) -> ConfigError {
+    let at = error.span().map_or(0, |span| text.floor_char_boundary(span.start));
+    let (before, after) = text.split_at(at);
+    let line = before.matches('\n').count() + 1;
+    let start = before.rfind('\n').map_or(0, |end| end + 1);
+    let whole = format!("{}{}", &before[start..], after.lines().next().unwrap_or_default());
+    let key = whole.split_once('=').map(|(key, _)| key.trim()).filter(|key| !key.is_empty());
+    let message = error.message().replace("unknown field", "unknown key").replace('\n', " ");
+    let why = match key {
+        Some(key) if !message.contains(&format!("`{key}`")) => format!("{key}: {message}"),
+        _ => message,
+    };
+    ConfigError::Toml { path: path.to_owned(), line, why }
 }
 
 #[cfg(test)]
@@ -276,9 +297,23 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_an_error() {
+    fn what_is_wrong_in_the_file_is_named_with_its_line_and_key() {
         let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("config.toml"), "gpu = 'none'").unwrap();
-        assert!(matches!(read(&folder.path().join("config.toml")), Err(ConfigError::Toml { .. })));
+        let path = folder.path().join("config.toml");
+        let told = |text: &str| {
+            std::fs::write(&path, text).unwrap();
+            let told = read(&path).unwrap_err().to_string();
+            assert_eq!(told.lines().count(), 1, "{told}");
+            told.strip_prefix(&path.display().to_string()).unwrap().to_owned()
+        };
+        let unknown = told("name = 'a'\n\ngpu = 'none'");
+        assert!(
+            unknown.starts_with(" line 3: unknown key `gpu`, expected one of `name`, `labels`")
+        );
+        let wrong = told("tasks_max = 'many'");
+        assert!(wrong.starts_with(" line 1: tasks_max: invalid type: string \"many\""), "{wrong}");
+        let broken = told("name = 'a'\npriority = ");
+        assert!(broken.starts_with(" line 2: "), "{broken}");
+        assert!(told("labels = { rack = 3 }").contains("expected a string"));
     }
 }

@@ -12,6 +12,8 @@ mod host;
 mod http;
 mod inbox;
 mod launch;
+mod memory;
+mod notes;
 mod own;
 mod people;
 mod sieve;

@@ -12,6 +12,7 @@ mod frames;
 mod gathered;
 mod gossip;
 mod link;
+mod port;
 mod silence;
 mod streams;
 mod task;
@@ -39,6 +40,9 @@ pub type TaskStream = Compat<tied::Tied>;
 /// events stops the swarm, and with it every peer that sends: backpressure, not memory.
 const COMMANDS_MAX: usize = 4_096;
 const EVENTS_MAX: usize = 1_024;
+
+/// How the reason begins with which the other side refuses this one, in [`Event::Refused`].
+pub const REFUSED_THERE: &str = "refused by the other side";
 
 /// What a node's network is made of.
 #[derive(Clone)]
@@ -72,8 +76,8 @@ pub enum Event {
     DialFailed {
         /// Who.
         peer: Option<NodeId>,
-        /// Why, for people.
-        why: String,
+        /// Where it was tried, and why that failed, for people.
+        tried: Vec<(Multiaddr, String)>,
     },
     /// A peer was found by multicast.
     Discovered {
@@ -129,6 +133,11 @@ pub enum NetError {
     /// A socket failed.
     #[error(transparent)]
     Io(#[from] std::io::Error),
+    /// Another program listens there.
+    #[error(
+        "cannot listen on {0}: another program does (a second daemon?): choose another port with --listen"
+    )]
+    InUse(Multiaddr),
     /// The identity is not a key.
     #[error("the node's key cannot be used")]
     Key(#[from] libp2p::identity::DecodingError),

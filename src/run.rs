@@ -1,8 +1,9 @@
 //! Runs tasks: a keeper process stands over each.
 //!
 //! A keeper is this very program, forked from one that was started again with [`KEEPER`] as its
-//! first argument. It outlives the daemon, knows all descendants of its task, writes their output to capped files, and tells
-//! whoever connects what has happened. The daemon's side of it is [`Tasks`].
+//! first argument. It outlives the daemon, knows all descendants of its task, writes their output
+//! to capped files, and tells whoever connects what has happened. The daemon's side of it is
+//! [`Tasks`].
 
 pub mod environment;
 mod folder;

@@ -30,7 +30,7 @@ use crate::core::time::Duration;
 const REQUESTS_MAX: usize = 16_384;
 
 /// How long more is waited for before a commit, so that the records of a short job are one. A term
-/// that is to be claimed does not wait.
+/// that is to be claimed does not wait, nor does what makes the node a member.
 const GROUP_WAIT: Duration = Duration::from_millis(10);
 
 /// Requests in one commit.
@@ -151,6 +151,13 @@ pub fn keep_once(folder: &Path, keep: impl FnOnce(&Loaded) -> Vec<Keep>) -> Resu
     group.write(&mut database, &mut fence)
 }
 
+impl Keep {
+    /// Whether it is written at once.
+    fn is_urgent(&self) -> bool {
+        matches!(self, Self::Credential(_) | Self::Seniority(_) | Self::Term(_))
+    }
+}
+
 impl Store {
     /// Opens the store of a folder and begins a new start of the node.
     ///
@@ -208,12 +215,12 @@ fn serve(
     while let Ok(first) = requests.recv() {
         let mut group = Group::default();
         let until = clock::now() + GROUP_WAIT;
-        let mut urgent = matches!(first.0, Keep::Term(_));
+        let mut urgent = first.0.is_urgent();
         group.add(first, &mut fence);
         while group.requests < GROUP_MAX {
             let left = if urgent { Duration::ZERO } else { until.since(clock::now()) };
             let Ok(next) = requests.recv_timeout(left) else { break };
-            urgent |= matches!(next.0, Keep::Term(_));
+            urgent |= next.0.is_urgent();
             group.add(next, &mut fence);
         }
         keep_group(group, &mut database, &mut fence, requests);

@@ -67,6 +67,13 @@ impl Globals {
         Ok(paths)
     }
 
+    /// The node's folder, if the daemon's socket is in it: with it the node itself is gone.
+    pub(crate) fn own_folder(&self) -> Result<Option<PathBuf>, Failure> {
+        let paths = self.paths()?;
+        let socket = std::path::absolute(&paths.socket)?;
+        Ok((socket.parent() == Some(&paths.dir)).then_some(paths.dir))
+    }
+
     /// A client of the daemon.
     pub(crate) fn client(&self) -> Result<Client, Failure> {
         Ok(Client::new(self.paths()?.socket))

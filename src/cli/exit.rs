@@ -77,10 +77,25 @@ impl From<ClientError> for Failure {
         match error {
             ClientError::Api(error) => Self { exit: Exit::Failed, error },
             ClientError::Lost(_) => Self::because("connection_lost", &error),
-            ClientError::Unreachable { .. } => {
-                let told = Self::because("daemon_unreachable", &error);
-                Self { exit: Exit::Unreachable, ..told }
-                    .hint("start it with `gpuvine up`, or name another folder with --dir")
+            ClientError::Unreachable { ref socket, ref source } => {
+                let denied = source.kind() == std::io::ErrorKind::PermissionDenied;
+                let socket = socket.display();
+                let told = match denied {
+                    true => Self {
+                        exit: Exit::Unreachable,
+                        error: ApiError::new(
+                            "daemon_unreachable",
+                            format!("this user may not use the daemon's socket {socket}"),
+                        ),
+                    },
+                    false => Self::because("daemon_unreachable", &error),
+                };
+                Self { exit: Exit::Unreachable, ..told }.hint(match denied {
+                    true => {
+                        "it is open to its owner and group, as `ls -l` shows: join the group, or ask its owner"
+                    }
+                    false => "start it with `gpuvine up`, or name another folder with --dir",
+                })
             }
         }
     }

@@ -14,11 +14,15 @@ pub(crate) struct Args {
     /// Only those that are free
     #[arg(long)]
     free: bool,
+    /// Also those of nodes that have left
+    #[arg(short, long)]
+    all: bool,
 }
 
 pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
     let mut gpus = client.gpus().await?;
     gpus.retain(|gpu| !args.free || gpu.state == "free");
+    gpus.retain(|gpu| args.all || gpu.state != "left");
     let now = clock::wall().secs();
     printer.value(&gpus, |gpus| board(gpus, now, printer))
 }

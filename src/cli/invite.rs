@@ -39,18 +39,21 @@ pub(crate) async fn run(
     let millis = u64::try_from(args.expires.as_millis()).unwrap_or(u64::MAX);
     let expires = WallTime(clock::wall().0.saturating_add(millis));
     let invitation = found::invite(&paths, args.role, args.user, args.uses, expires, addresses)?;
-    if !printer.json() {
-        let whom = match args.uses {
-            1 => "one machine".to_owned(),
-            uses => format!("{uses} machines"),
-        };
-        printer.say(&format!(
-            "a ticket for {whom} with the roles {}, until {}. There:",
-            args.role, invitation.expires
-        ));
-        printer.paste(&format!("gpuvine up --join {}", invitation.ticket));
+    let whom = match args.uses {
+        1 => "one machine".to_owned(),
+        uses => format!("{uses} machines"),
+    };
+    let about =
+        format!("a ticket for {whom} with the roles {}, until {}", args.role, invitation.expires);
+    if printer.json() || !printer.is_terminal() {
+        // For a script: the ticket, once and alone.
+        if !printer.json() {
+            printer.say(&format!("{about}: `gpuvine up --join TICKET` on the new machine"));
+        }
+        return printer.value(&invitation, |invitation| invitation.ticket.clone());
     }
-    printer.value(&invitation, |invitation| invitation.ticket.clone())
+    printer.say(&format!("{about}. On the new machine:"));
+    printer.line(&format!("\n  gpuvine up --join {}", invitation.ticket))
 }
 
 /// A name that fits beside every job.

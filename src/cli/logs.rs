@@ -1,14 +1,19 @@
 //! `gpuvine logs`
 
+use data_encoding::BASE64;
+use serde_json::json;
+
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::attach::{self, Frame};
-use crate::api::client::{Client, ClientError};
+use crate::api::client::{Attached, Client, ClientError};
 use crate::api::{ApiError, JobView};
 
 /// Print a job's output, as far as its node has it
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Example:\n  gpuvine logs -f 3f9k")]
+#[command(
+    after_help = "Example:\n  gpuvine logs -f 3f9k\n\nWith --json it is one array: pieces of output in base64, and at the end the job."
+)]
 pub(crate) struct Args {
     /// The job: its id, or the beginning of it
     #[arg(value_name = "JOB")]
@@ -31,6 +36,9 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
         _ => "both",
     };
     let mut stream = client.logs(&args.job, which, args.follow).await?;
+    if printer.json() {
+        return pieces(stream, printer).await;
+    }
     let mut unread = None;
     while let Some(frame) = attach::read(&mut stream).await? {
         match frame {
@@ -51,6 +59,39 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
     }
     // What has been printed is not all: whoever keeps it must hear that.
     Err(ClientError::Lost("the daemon went away before the end of the output".into()).into())
+}
+
+/// For programs: one array, printed as it comes, of pieces of output, what is missing, and at the
+/// end the job, or why there is no more.
+async fn pieces(mut stream: Attached, printer: &Printer) -> Result<Exit, Failure> {
+    let data =
+        |stream: &str, bytes: &[u8]| json!({ "stream": stream, "base64": BASE64.encode(bytes) });
+    let (mut before, mut exit) = ("[", None);
+    while exit.is_none() {
+        let piece = match attach::read(&mut stream).await {
+            Ok(Some(Frame::Stdout(bytes))) => data("stdout", &bytes),
+            Ok(Some(Frame::Stderr(bytes))) => data("stderr", &bytes),
+            Ok(Some(Frame::Gap(gap))) => json!({ "missing": gap }),
+            Ok(Some(Frame::Unread(why))) => {
+                exit = Some(Exit::Failed);
+                json!({ "error": ApiError::new("output_incomplete", why) })
+            }
+            Ok(Some(Frame::Ended(job))) => {
+                exit = Some(Exit::Done);
+                json!({ "job": job })
+            }
+            Ok(Some(_)) => continue,
+            Ok(None) | Err(_) => {
+                exit = Some(Exit::Failed);
+                let told = "the daemon went away before the end of the output";
+                json!({ "error": ApiError::new("connection_lost", told) })
+            }
+        };
+        printer.line(&format!("{before}{piece}"))?;
+        before = ",";
+    }
+    printer.line("]")?;
+    Ok(exit.unwrap_or(Exit::Failed))
 }
 
 /// What has been printed may not be all; whoever keeps it must hear that.

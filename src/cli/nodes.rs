@@ -13,11 +13,14 @@ pub(crate) struct Args {
     /// Wait until so many are alive
     #[arg(long, value_name = "N")]
     wait: Option<usize>,
+    /// Also those that have left
+    #[arg(short, long)]
+    all: bool,
 }
 
 pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
     let mut seen = 0;
-    let nodes = loop {
+    let mut nodes = loop {
         let nodes = client.nodes().await?;
         let alive = nodes.iter().filter(|node| node.is_alive()).count();
         if args.wait.is_none_or(|wanted| alive >= wanted) {
@@ -25,6 +28,7 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
         }
         seen = client.changes(seen).await?;
     };
+    nodes.retain(|node| args.all || node.state != "left");
     printer.value(&nodes, |nodes| table(nodes, printer))
 }
 

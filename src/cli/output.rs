@@ -1,6 +1,6 @@
 //! The only place that prints: data to standard output, talk to standard error.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use comfy_table::{Table, presets};
 use serde::Serialize;
@@ -26,6 +26,11 @@ impl Printer {
     /// Whether programs read this.
     pub(crate) fn json(&self) -> bool {
         self.json
+    }
+
+    /// Whether a person reads standard output.
+    pub(crate) fn is_terminal(&self) -> bool {
+        io::stdout().is_terminal()
     }
 
     /// How much is told.
@@ -60,12 +65,6 @@ impl Printer {
     pub(crate) fn say(&self, text: &str) {
         // Without a standard error there is nobody to tell.
         let _ = writeln!(io::stderr(), "gpuvine: {}", clean(text));
-    }
-
-    /// Shows a line to be pasted into a shell.
-    pub(crate) fn paste(&self, line: &str) {
-        // As above.
-        let _ = writeln!(io::stderr(), "\n  {}\n", clean(line));
     }
 
     /// Tells why it failed: a line, and what to do. For programs the same as JSON on standard

@@ -10,6 +10,7 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use data_encoding::BASE64;
 
 use self::session::Session;
+use super::args::Globals;
 use super::exit::{Exit, Failure};
 use super::output::Printer;
 use crate::api::Submit;
@@ -18,7 +19,7 @@ use crate::api::client::Client;
 /// Run a command on GPUs of the mesh, and watch it
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  gpuvine run -- nvidia-smi\n  gpuvine run --gpus 2 --gpu-model a100 --gpu-mem 40G -e WANDB_KEY -- python train.py\n\nStandard input is forwarded, output comes back byte for byte, the exit code is the command's\n(128 + signal if it was killed). Ctrl-C cancels; twice without grace."
+    after_help = "Examples:\n  gpuvine run -- nvidia-smi\n  gpuvine run --gpus 2 --gpu-model a100 --gpu-mem 40G -e WANDB_KEY -- python train.py\n\nStandard input is forwarded, output comes back byte for byte, the exit code is the command's\n(128 + signal if it was killed), 1 if it never ran. Ctrl-C cancels; twice without grace.\nWith --json the command's output goes to standard error, and at the end comes the job as JSON."
 )]
 pub(crate) struct Args {
     /// How many GPUs, all on one node; 0 for none
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     /// What to call the job [default: the command]
     #[arg(short = 'J', long, value_name = "NAME")]
     name: Option<String>,
-    /// Run in this directory of the node, instead of a private new one
+    /// Run in this directory of the node, instead of a private new one; `.` is what it is here
     #[arg(short = 'D', long, value_name = "DIR")]
     chdir: Option<OsString>,
     /// Set a variable; without a value, as it is here. May be repeated
@@ -50,10 +51,15 @@ pub(crate) struct Args {
     command: Vec<OsString>,
 }
 
-pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Result<Exit, Failure> {
+pub(crate) async fn run(
+    args: Args,
+    globals: &Globals,
+    client: &Client,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let quiet = args.quiet;
     let submit = submit(args)?;
-    Session::new(client, printer, quiet)?.run(&submit).await
+    Session::new(client, globals.own_folder()?, printer, quiet)?.run(&submit).await
 }
 
 /// What goes to the daemon: bytes as bytes.
@@ -68,6 +74,8 @@ fn submit(args: Args) -> Result<Submit, Failure> {
         let (name, value) = variable_of(&variable)?;
         env.push((encode(&name), encode(&value)));
     }
+    // As srun does: a relative one is the one here, where nodes share their files.
+    let directory = args.chdir.as_ref().map(std::path::absolute).transpose()?;
     Ok(Submit {
         name: name.unwrap_or_default(),
         gpus: args.gpus,
@@ -76,7 +84,7 @@ fn submit(args: Args) -> Result<Submit, Failure> {
         node: args.node,
         args: args.command.iter().map(|arg| encode(arg.as_bytes())).collect(),
         env,
-        chdir: args.chdir.map(|chdir| encode(chdir.as_bytes())),
+        chdir: directory.map(|directory| encode(directory.as_os_str().as_bytes())),
         stdin: true,
     })
 }

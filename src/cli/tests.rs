@@ -65,6 +65,16 @@ fn a_daemon_that_is_not_there_is_exit_code_three_with_what_to_do() {
 }
 
 #[test]
+fn a_socket_that_is_not_for_this_user_is_not_called_a_daemon_that_is_gone() {
+    let source = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+    let error = ClientError::Unreachable { socket: "/run/x.sock".into(), source };
+    let failure = Failure::from(error);
+    assert_eq!(failure.exit, Exit::Unreachable);
+    assert_eq!(failure.error.message, "this user may not use the daemon's socket /run/x.sock");
+    assert!(failure.error.hints[0].contains("group"), "{:?}", failure.error.hints);
+}
+
+#[test]
 fn foreign_words_cannot_move_the_cursor_or_turn_the_line() {
     assert_eq!(clean("a\x1b[2Jb\nc\u{9b}d\u{202e}e"), "a\u{fffd}[2Jb\u{fffd}c\u{fffd}d\u{fffd}e");
     assert_eq!(clean("Zoë's 木 node"), "Zoë's 木 node");

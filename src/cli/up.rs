@@ -44,10 +44,9 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     log_to_stderr(printer.verbose(), globals.color);
     let paths = globals.paths()?;
     let mut peers = args.peers;
-    if let Some(join) = args.join {
-        let ticket = join.read(std::io::stdin())?;
+    let ticket = args.join.map(|join| join.read(std::io::stdin())).transpose()?;
+    if let Some(ticket) = &ticket {
         peers.extend(ticket.addresses.iter().cloned());
-        found::join(&paths, &ticket)?;
     }
     let mut overrides = globals.overrides();
     overrides.name = args.name;
@@ -58,9 +57,20 @@ pub(crate) fn run(args: Args, globals: &Globals, printer: &Printer) -> Result<Ex
     overrides.labels = args.labels.into_iter().collect();
     overrides.priority = args.priority;
     let config = Config::resolve(paths, overrides, &|name| std::env::var_os(name))?;
+    // What is mistyped is told before anything is joined or opened.
+    start::check(&config).map_err(|wrong| Failure::usage(format!("{wrong:#}")))?;
+    if let Some(ticket) = &ticket {
+        found::join(&config.paths, ticket)?;
+    }
     start::run(config, |ready| {
         // The line that says that it serves; whoever started it may be waiting.
-        let _ = printer.value(&ready, |ready| format!("{} serves at {}", ready.name, ready.socket));
+        let _ = printer.value(&ready, |ready| match ready.admitted {
+            true => format!("{} serves at {}", ready.name, ready.socket),
+            false => format!(
+                "{} serves at {}, but is no member yet: it looks for one that admits it",
+                ready.name, ready.socket
+            ),
+        });
     })?;
     Ok(Exit::Done)
 }

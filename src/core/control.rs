@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::grant::{Grant, Refusal};
-use super::id::{NodeId, Reign, Term};
+use super::id::{Incarnation, NodeId, Reign, Term};
 use super::report::Report;
 use super::request::{Best, Need, WaitReason};
 use super::signed::{Signable, Signed};
@@ -35,7 +35,13 @@ pub struct Ask {
     /// Grants of this attempt that were refused, the latest last, at most [`REFUSED_MAX`]: the
     /// controller learns from them what its directory did not know.
     pub refused: Vec<(Grant, Refusal)>,
+    /// Starts of nodes that have refused the job for good, at most [`BARRED_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub barred: Vec<(NodeId, Incarnation)>,
 }
+
+/// Nodes that may have refused a job for good before it is given up.
+pub const BARRED_MAX: usize = 50;
 
 /// Refusals kept in an ask.
 pub const REFUSED_MAX: usize = 4;
@@ -84,6 +90,11 @@ pub enum Message {
         report: Signed<Report>,
         /// What waits at this home, at most [`PRESENT_ASKS_MAX`].
         asks: Vec<Ask>,
+    },
+    /// Controller to home: every node that could ever fill this need has refused the job for good.
+    Barred {
+        /// The attempt.
+        task: TaskId,
     },
     /// Controller to home: it waits; this is its place, and why.
     Queued {

@@ -21,14 +21,14 @@ mod untried;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::fleet::Fleet;
-use self::untried::Untried;
+use self::fleet::{any_left, is_settled};
+use self::untried::{Untried, is_barred};
 use super::control::{Ask, Message};
 use super::grant::Grant;
 use super::id::{Incarnation, NodeId, Reign, Term};
 use super::outbox::Outbox;
 use super::placement::{Held, Placement, block, feasible};
 use super::queue::{Full, Place, Queue, Waiting, older};
-use super::report::Report;
 use super::request::WaitReason;
 use super::signed::{Key, Signed};
 use super::task::TaskId;
@@ -376,6 +376,11 @@ impl Controller {
                         done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
                         continue;
                     }
+                    let left = fleet.known().filter(|report| !is_barred(&waiting.ask, report));
+                    if !waiting.ask.barred.is_empty() && feasible(need, left).is_err() {
+                        done.push((waiting.ask.task, Served::Barred(waiting.home)));
+                        continue;
+                    }
                     // Told apart: nothing is free, or something is but others come first.
                     let reason = match untried.place(&waiting.ask, &held) {
                         Placement::Busy { matching, free } => {
@@ -413,6 +418,7 @@ impl Controller {
                     reign.granted.insert(task, granted);
                     out.push(Send(home, Message::Granted(grant)));
                 }
+                Served::Barred(home) => out.push(Send(home, Message::Barred { task })),
                 Served::Infeasible(home, best) => {
                     out.push(Send(home, Message::Infeasible { task, best }));
                 }
@@ -457,30 +463,9 @@ impl Controller {
 
 /// How a request leaves the queue.
 enum Served {
+    Barred(NodeId),
     Grant(NodeId, Grant),
     Infeasible(NodeId, super::request::Best),
-}
-
-/// Whether any GPU could still be placed.
-fn any_left(fleet: &[&Report], blocked: &Held) -> bool {
-    fleet.iter().any(|report| {
-        let gpus = &report.gpus;
-        gpus.iter().any(|gpu| gpu.is_free() && !blocked.holds(report.node, &gpu.uuid))
-    })
-}
-
-/// Whether a report shows that a grant was used or is worth nothing any more.
-fn is_settled(task: TaskId, grant: &Grant, report: &Report) -> bool {
-    if report.incarnation != grant.incarnation {
-        return true;
-    }
-    if grant.gpus.is_empty() {
-        return report
-            .gpuless_tasks
-            .iter()
-            .any(|lease| lease.job == task.job && lease.attempt == task.attempt);
-    }
-    grant.gpus.iter().any(|(gpu, seq)| report.gpu(gpu).is_none_or(|gpu| gpu.seq > *seq))
 }
 
 /// The reign under which a message for the controller makes sense, for whoever answers

@@ -30,8 +30,8 @@ pub struct Grant {
     pub gpus: Vec<(GpuUuid, LeaseSeq)>,
     /// The place in the queue that the request has had, for when it has to ask again.
     pub key: OrderKey,
-    /// For how many milliseconds the home may present it, counted on each side's own monotonic
-    /// clock: the home from its arrival, the controller from its sending.
+    /// For how many milliseconds the home tries to present it, counted on each side's own monotonic
+    /// clock: the home from its arrival, the controller, a little longer, from its sending.
     pub ttl_ms: u32,
 }
 
@@ -78,6 +78,8 @@ pub enum Refusal {
         /// The GPU.
         gpu: GpuUuid,
     },
+    /// The directory that the job is to run in is not there.
+    NoDirectory,
     /// The node takes no tasks now.
     NotServing,
     /// The submitter's membership does not allow it to submit.

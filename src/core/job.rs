@@ -125,7 +125,12 @@ pub enum Rejection {
         /// The best that exists.
         best: Best,
     },
-    /// Every node that could run it refused for good, e.g. because its directory does not exist.
+    /// The directory in which it is to run is on none of the nodes that could fill its need.
+    NoDirectory {
+        /// The nodes that were asked.
+        nodes: Vec<NodeId>,
+    },
+    /// It was refused for good, or too often.
     Refused {
         /// In a sentence for the user.
         why: String,

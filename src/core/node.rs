@@ -26,7 +26,7 @@ use super::message::{Gossip, Message};
 use super::neighbours::{self, Neighbours};
 use super::outbox::Outbox;
 use super::repair::{self, Repair};
-use super::report::{Gpu, NodeState, Report};
+use super::report::{Gpu, NO_PLACE, NodeState, Report};
 use super::reporting::{self, Reporting};
 use super::rights::{Met, Rights};
 use super::signed::{Key, Signed};
@@ -92,7 +92,7 @@ pub enum Effect {
     Send(NodeId, Message),
     /// Keep the incarnation, which had to be raised.
     StoreIncarnation(Incarnation),
-    /// Keep the place in the order of arrival.
+    /// Keep the place in the order of arrival: the node is a member from now on.
     StoreSeniority(u64),
     /// Keep this term; [`Input::TermStored`] answers.
     StoreTerm(Term),
@@ -146,7 +146,7 @@ impl Node {
         let mut fork = || ChaCha12Rng::from_rng(&mut rng);
         let key = config.key;
         // One who does not know its place yet comes after all others.
-        let seniority = config.seniority.unwrap_or(u64::MAX);
+        let seniority = config.seniority.unwrap_or(NO_PLACE);
         let mut reporting =
             Reporting::new(key.clone(), config.incarnation, seniority, config.facts);
         let mut ledger = Ledger::new(me, config.incarnation, config.ledger);
@@ -187,6 +187,11 @@ impl Node {
     /// Which node this is.
     pub fn id(&self) -> NodeId {
         self.me
+    }
+
+    /// Whether it founded its mesh, or some member of it has ever admitted it.
+    pub fn is_admitted(&self) -> bool {
+        self.seniority.is_some()
     }
 
     /// What is known of the mesh.

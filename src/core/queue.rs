@@ -165,7 +165,14 @@ mod tests {
 
     fn ask(job: u64, key: Option<OrderKey>) -> Ask {
         let task = TaskId { job: JobId::from_bits(job), attempt: Attempt(1) };
-        Ask { task, need: Need::default(), owner: "o".into(), key, refused: Vec::new() }
+        Ask {
+            task,
+            need: Need::default(),
+            owner: "o".into(),
+            key,
+            refused: Vec::new(),
+            barred: Vec::new(),
+        }
     }
 
     const T0: Instant = Instant::from_nanos(0);

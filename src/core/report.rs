@@ -12,6 +12,9 @@ use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Version}
 use super::signed::Signable;
 use super::time::WallTime;
 
+/// The place in the order of arrival of a node that has none yet: nobody has admitted it.
+pub const NO_PLACE: u64 = u64::MAX;
+
 /// The latest that a node says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Report {
@@ -28,7 +31,7 @@ pub struct Report {
     /// Operator's wish to see this node as controller: higher is better placed.
     pub priority: i32,
     /// Order of arrival in the mesh: 0 is the founder; lower has been a member for longer.
-    /// Clock-free.
+    /// Clock-free. [`NO_PLACE`] until it has been admitted.
     pub seniority: u64,
     /// Whether new tasks are taken.
     pub state: NodeState,

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::hands::{Hands, Links};
 use super::host::Caller;
 use super::inbox::{Answer, Draft, Found, Lease, Look, NotFound, Request, Submitted};
+use super::notes::Notes;
 use super::sieve::Sieve;
 use super::views;
 use crate::api::JobView;
@@ -42,7 +43,7 @@ pub(super) struct Driver {
     pub(super) rng: ChaCha12Rng,
     pub(super) mesh: String,
     pub(super) started: Instant,
-    pub(super) notes: Vec<String>,
+    pub(super) notes: Notes,
     /// Whom there are links with, for those who open streams.
     pub(super) links: watch::Sender<Links>,
     /// Counts changes, for those who wait for one.
@@ -59,11 +60,14 @@ pub(super) struct Driver {
 
 impl Driver {
     /// Runs until the node has left.
+    ///
+    /// # Errors
+    /// If it wanted to join and was refused for good: the sentence for its user.
     pub(super) async fn run(
         mut self,
         mut events: mpsc::Receiver<Event>,
         mut requests: mpsc::Receiver<Request>,
-    ) {
+    ) -> Result<(), String> {
         self.prove();
         // What was found again comes before anything that others say.
         while let Ok(request) = requests.try_recv() {
@@ -72,7 +76,7 @@ impl Driver {
         loop {
             let deadline = earliest([self.node.deadline(), self.keep_at]);
             tokio::select! {
-                Some(event) = events.recv() => self.on_event(event),
+                Some(event) = events.recv() => self.on_event(event)?,
                 Some(request) = requests.recv() => {
                     if matches!(request, Request::Leave) {
                         break;
@@ -86,6 +90,7 @@ impl Driver {
         // Nobody hears them any more; and a swarm that waits for room does not hear its stop.
         drop(events);
         self.hands.streams.net.stop().await;
+        Ok(())
     }
 
     fn on_deadline(&mut self) {
@@ -137,6 +142,9 @@ impl Driver {
                 self.hands.store.keep(Keep::Incarnation(number), None::<fn()>);
             }
             Effect::StoreSeniority(place) => {
+                if self.notes.joined() {
+                    tracing::info!(mesh = self.mesh, "admitted: this node is a member now");
+                }
                 self.hands.store.keep(Keep::Seniority(place), None::<fn()>);
             }
             Effect::StoreTerm(term) => {
@@ -147,13 +155,9 @@ impl Driver {
         }
     }
 
-    fn on_event(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) -> Result<(), String> {
         match event {
-            Event::DialFailed { peer: Some(peer), .. } => {
-                self.links.send_modify(|links| *links.failed.entry(peer).or_default() += 1);
-                self.input(Input::DialFailed(peer));
-            }
-            Event::DialFailed { peer: None, why } => tracing::debug!(why, "a dial failed"),
+            Event::DialFailed { peer, tried } => self.on_dial_failed(peer, tried),
             Event::Discovered { peer, address } => {
                 self.input(Input::Discovered(peer, vec![address.to_string()]));
             }
@@ -170,7 +174,10 @@ impl Driver {
             }
             Event::Listening(addresses) => self.input(Input::Addresses(dialable(&addresses))),
             Event::Received(from, message) => self.hear(Input::Received(from, message)),
-            Event::Refused { why, .. } => self.note(why),
+            Event::Refused { peer, address, why } => {
+                self.notes.refused(peer, &address, &why)?;
+                self.changed();
+            }
             Event::TaskStream { from, admitted, stream } => {
                 let may_submit = admitted.rights.submit;
                 let caller = Caller { node: from, may_submit, user: admitted.user };
@@ -182,6 +189,18 @@ impl Driver {
                 self.links.send_if_modified(|links| links.open.remove(&peer));
                 self.input(Input::Unlinked(peer));
             }
+        }
+        Ok(())
+    }
+
+    fn on_dial_failed(&mut self, peer: Option<NodeId>, tried: Vec<(Multiaddr, String)>) {
+        if let Some(news) = self.notes.failed(tried) {
+            tracing::warn!("{news}");
+            self.changed();
+        }
+        if let Some(peer) = peer {
+            self.links.send_modify(|links| *links.failed.entry(peer).or_default() += 1);
+            self.input(Input::DialFailed(peer));
         }
     }
 
@@ -279,6 +298,9 @@ impl Driver {
                 job::UNENDED_MAX
             ));
         }
+        if let Some(why) = self.notes.not_admitted() {
+            return Err(format!("this node cannot submit: {why}"));
+        }
         let mut need = draft.need;
         if let Some(name) = &draft.node {
             need.node = Some(self.resolve(name)?);
@@ -346,7 +368,7 @@ impl Driver {
             Look::Nodes(reply) => drop(reply.send(views::nodes(&self.node))),
             Look::Status(reply) => {
                 let up = clock::now().since(self.started);
-                let status = views::status(&self.node, self.mesh.clone(), up, self.notes.clone());
+                let status = views::status(&self.node, self.mesh.clone(), up, self.notes.all());
                 drop(reply.send(status));
             }
         }
@@ -398,16 +420,6 @@ impl Driver {
 
     fn changed(&mut self) {
         self.changes.send_modify(|changes| *changes += 1);
-    }
-
-    /// What the operator should know; the latest few.
-    fn note(&mut self, note: String) {
-        self.notes.retain(|known| *known != note);
-        self.notes.push(note);
-        if self.notes.len() > NAMED_MAX {
-            self.notes.remove(0);
-        }
-        self.changed();
     }
 
     /// Remembers where members are, so that a restart needs no ticket.

@@ -51,7 +51,11 @@ const MESH: &str = "mesh";
 pub fn init(paths: &Paths) -> Result<Founded> {
     secret::make_folder(&paths.dir)?;
     if let Some(mesh) = mesh(paths)? {
-        bail!("{} belongs to mesh {mesh} already", paths.dir.display());
+        bail!(
+            "{} belongs to mesh {mesh} already: `gpuvine up` starts its daemon; --dir names another \
+             folder",
+            paths.dir.display()
+        );
     }
     // One that was killed half way has left its key; nobody can be a member of that mesh yet.
     let mesh_key = MeshKey::from_seed(*secret_at(&paths.mesh_key())?);
@@ -119,7 +123,7 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
     let node: NodeId = identity(paths)?.id();
     let token = ticket.token.bind(ticket.mesh, node).context("the ticket cannot be used")?;
     let new = Credential { token, endorsed: None };
-    let mut keep = Vec::new();
+    let (mut keep, mut refused) = (Vec::new(), None);
     // The members that the ticket names are remembered: a restart needs no ticket.
     for address in &ticket.addresses {
         let member = address.rsplit_once("/p2p/").map(|(_, id)| id.parse::<NodeId>());
@@ -131,10 +135,15 @@ pub fn join(paths: &Paths, ticket: &Ticket) -> Result<()> {
     keep_once(&paths.dir, |loaded| {
         let kept = loaded.credential.as_ref();
         if kept.is_none_or(|kept| is_better(&new, kept, ticket.mesh, node)) {
+            // Nobody would admit it; better said now, and before anything is kept of it.
+            refused = verify(&new, ticket.mesh, node, clock::wall()).err();
             keep.push(Keep::Credential(Box::new(new)));
         }
-        keep
+        if refused.is_some() { Vec::new() } else { keep }
     })?;
+    if let Some(refused) = refused {
+        return Err(refused).context("the ticket cannot be used");
+    }
     write_mesh(paths, &ticket.mesh.to_string())
 }
 
@@ -245,6 +254,16 @@ mod tests {
         keep_once(&member.dir, |_| keep).unwrap();
         join(&member, &ticket).unwrap();
         assert_eq!(credential(&member), endorsed);
+    }
+
+    #[test]
+    fn a_ticket_that_has_expired_is_refused_before_anything_is_kept() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let (founder, member) = (paths(one.path()), paths(two.path()));
+        init(&founder).unwrap();
+        let told = format!("{:#}", join(&member, &invited(&founder, 0)).unwrap_err());
+        assert!(told.contains("its ticket expired at"), "{told}");
+        assert_eq!(mesh(&member).unwrap(), None);
     }
 
     /// Its ticket was used by another machine before, as it was told, and it got a new one with the

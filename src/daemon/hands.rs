@@ -142,7 +142,13 @@ impl Hands {
         let (streams, inbox) = (self.streams.clone(), self.inbox.clone());
         let orders = self.home(task.job);
         tokio::spawn(async move {
-            match streams.open(node).await {
+            // A grant that has run out is not presented: the controller counts on its GPUs again.
+            let limit = match &first {
+                First::Open(offer) => Duration::from_millis(u64::from(offer.grant.value().ttl_ms)),
+                First::Attach => Duration::MAX,
+            };
+            let open = tokio::time::timeout(limit, streams.open(node));
+            match open.await.unwrap_or(Err(NetError::Timeout)) {
                 Ok(stream) => match streams.bars(node, &first) {
                     // As if the node had said so: the controller is told, and chooses another.
                     Some(refusal) => inbox.job(job::Input::Refused { task, refusal }).await,

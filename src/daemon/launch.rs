@@ -1,5 +1,7 @@
 //! From a lease to a running task, and from a keeper that was found again to the same.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::sync::Arc;
 
 use tokio::sync::watch;
@@ -14,7 +16,7 @@ use crate::core::ledger::{Input, LeaseRecord};
 use crate::core::task::{Outcome, TaskId};
 use crate::core::time::Duration;
 use crate::run::environment::{Facts, Variable, environment};
-use crate::run::{Event, Fate, Recovered, StartSpec, Task, Tasks, Totals};
+use crate::run::{Event, Fate, Recovered, StartError, StartSpec, Task, Tasks, Totals};
 use crate::wire::codec;
 
 /// Starts tasks, and follows what becomes of them.
@@ -44,19 +46,22 @@ impl Launcher {
         let record = lease.record.clone();
         let task = record.task;
         self.table.begin(task);
-        let hosted = match self.tasks.start(self.spec(&lease, offer)).await {
-            Ok(started) => Ok(self.host(&record, started)),
-            Err(error) => Err(error),
+        let hosted = match is_missing(offer.command.chdir.as_ref()).await {
+            true => Err(Refusal::NoDirectory),
+            false => match self.tasks.start(self.spec(&lease, offer)).await {
+                Ok(started) => Ok(self.host(&record, started)),
+                Err(StartError { why, elsewhere }) => Err(Refusal::CannotStart { why, elsewhere }),
+            },
         };
         match hosted {
             Ok(hosted) => {
                 self.inbox.ledger(Input::Started { task }).await;
                 Ok(hosted)
             }
-            Err(error) => {
+            Err(refusal) => {
                 self.table.abandon(task);
                 self.inbox.ledger(Input::Gone { task }).await;
-                Err(Refusal::CannotStart { why: error.why, elsewhere: error.elsewhere })
+                Err(refusal)
             }
         }
     }
@@ -180,4 +185,11 @@ impl Launcher {
             oldest.forget().await;
         }
     }
+}
+
+/// Whether a task is to run in a directory that is not there, or that the daemon may not see.
+async fn is_missing(directory: Option<&serde_bytes::ByteBuf>) -> bool {
+    let Some(directory) = directory else { return false };
+    let found = tokio::fs::metadata(OsStr::from_bytes(directory)).await;
+    !found.is_ok_and(|found| found.is_dir())
 }

@@ -1,10 +1,11 @@
 //! Puts a daemon together, runs it, and takes it apart.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use libp2p::Multiaddr;
 use rand::SeedableRng as _;
 use rand::rngs::ChaCha12Rng;
 use serde::Serialize;
@@ -20,6 +21,8 @@ use super::host::{Host, Table};
 use super::http;
 use super::inbox::{Inbox, Request};
 use super::launch::Launcher;
+use super::memory::memory;
+use super::notes::Notes;
 use super::own::Own;
 use super::people;
 use super::sieve::Sieve;
@@ -56,6 +59,8 @@ pub struct Ready {
     pub mesh: String,
     /// Where the local API is.
     pub socket: String,
+    /// Whether it is a member already: it founded the mesh, or has been admitted before.
+    pub admitted: bool,
 }
 
 /// Runs a daemon until it is told to leave; calls `ready` when it serves.
@@ -106,6 +111,17 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         homes: BTreeMap::new(),
         attachments: BTreeMap::new(),
     };
+    let admitted = node.is_admitted();
+    let mut notes = Notes::new(member.loaded.notes);
+    if !admitted {
+        // One that was seen by a member before is not sent away by another.
+        let seen = member.loaded.credential.is_some_and(|known| known.endorsed.is_some());
+        let inviters = match seen {
+            true => BTreeSet::new(),
+            false => inviters(&config, &member.loaded.peers),
+        };
+        notes.join(member.mesh, inviters);
+    }
     let driver = Driver {
         node,
         hands,
@@ -113,7 +129,7 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
         rng: ChaCha12Rng::from_seed(*found::random()?),
         mesh: mesh.clone(),
         started: clock::now(),
-        notes: member.loaded.notes,
+        notes,
         links: links_in,
         changes: changes_in,
         watchers: BTreeMap::new(),
@@ -133,12 +149,12 @@ async fn serve(config: Config, ready: impl FnOnce(Ready)) -> Result<()> {
     let router = http::router(inbox.clone(), streams, changes, me);
     let server = tokio::spawn(http::serve(listener, router));
     let socket = config.paths.socket.display().to_string();
-    ready(Ready { node: me.to_string(), name, mesh, socket });
-    wait_for_end(&inbox, driver).await?;
+    ready(Ready { node: me.to_string(), name, mesh, socket, admitted });
+    let end = wait_for_end(&inbox, driver).await;
     server.abort();
     // Another daemon may have taken the path already; then it is not ours to remove.
     let _ = std::fs::remove_file(&config.paths.socket);
-    Ok(())
+    end
 }
 
 /// What a node is by its files.
@@ -181,10 +197,7 @@ fn network(
     member: &Membership,
     judge: Arc<Judge>,
 ) -> Result<(net::Handle, mpsc::Receiver<net::Event>)> {
-    let parse = |address: &String| {
-        let wrong = || format!("`{address}` is not a multiaddress (e.g. /ip4/0.0.0.0/tcp/47600)");
-        address.parse().with_context(wrong)
-    };
+    let parse = |address: &String| multiaddress("--listen", address);
     let started = net::start(net::Config {
         seed: *member.seed,
         mesh: member.mesh,
@@ -212,18 +225,29 @@ fn launcher(config: &Config, me: NodeId, name: &str, inbox: &Inbox) -> Result<La
 }
 
 /// Until the driver ends: because a user said so, or a signal.
-async fn wait_for_end(inbox: &Inbox, driver: tokio::task::JoinHandle<()>) -> Result<()> {
+async fn wait_for_end(
+    inbox: &Inbox,
+    driver: tokio::task::JoinHandle<Result<(), String>>,
+) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut int = signal(SignalKind::interrupt())?;
     tokio::pin!(driver);
     tokio::select! {
-        result = &mut driver => return result.context("the driver failed"),
+        result = &mut driver => {
+            return result.context("the driver failed")?.map_err(anyhow::Error::msg);
+        }
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
     tracing::info!("leaving");
     inbox.tell(Request::Leave).await;
-    driver.await.context("the driver failed")
+    driver.await.context("the driver failed")?.map_err(anyhow::Error::msg)
+}
+
+/// The members that a ticket named: at an address with their id.
+fn inviters(config: &Config, remembered: &[(NodeId, Vec<String>)]) -> BTreeSet<NodeId> {
+    let named = config.peers.iter().filter_map(|peer| peer.rsplit_once("/p2p/")?.1.parse().ok());
+    named.chain(remembered.iter().map(|(node, _)| *node)).collect()
 }
 
 fn node(config: &Config, member: &Membership, name: &str) -> Result<Node> {
@@ -269,6 +293,37 @@ fn node(config: &Config, member: &Membership, name: &str) -> Result<Node> {
     Ok(Node::new(node, clock::now()))
 }
 
+/// Whether what a user may mistype can be used, before anything is done with it.
+///
+/// # Errors
+/// If an address or what GPUs to offer is not understood.
+pub fn check(config: &Config) -> Result<()> {
+    config.listen.iter().try_for_each(|address| multiaddress("--listen", address).map(drop))?;
+    config.peers.iter().try_for_each(|address| multiaddress("--peer", address).map(drop))?;
+    simulated(&config.gpus).map(drop)
+}
+
+fn multiaddress(option: &str, address: &str) -> Result<Multiaddr> {
+    address.parse().map_err(|_| {
+        anyhow!("{option} {address}: that is no multiaddress: write e.g. /ip4/192.0.2.7/tcp/47600")
+    })
+}
+
+/// The GPUs to simulate, if any.
+fn simulated(which: &str) -> Result<Option<Simulated>> {
+    let told = || format!("--gpus {which}");
+    match which.strip_prefix("sim:") {
+        Some(spec) => Ok(Some(spec.parse().with_context(told)?)),
+        None if matches!(which, "auto" | "none") => Ok(None),
+        None if which.parse::<Simulated>().is_ok() => {
+            bail!("--gpus {which}: GPUs that do not exist are written sim:{which}")
+        }
+        None => bail!(
+            "--gpus {which}: write auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"
+        ),
+    }
+}
+
 /// Which GPUs the operator wants to offer.
 fn inventory(which: &str, member: &Membership) -> Result<Box<dyn Inventory>> {
     if let Some(why) = member.own.no_gpus() {
@@ -277,14 +332,11 @@ fn inventory(which: &str, member: &Membership) -> Result<Box<dyn Inventory>> {
     Ok(match which {
         "auto" => {
             let mask = std::env::var("CUDA_VISIBLE_DEVICES").ok();
-            Box::new(Nvml::new(mask.as_deref(), memory().0))
+            Box::new(Nvml::new(mask.as_deref(), memory))
         }
-        "none" => Box::new(NoGpus { why: None }),
-        other => match other.strip_prefix("sim:") {
-            Some(spec) => Box::new(spec.parse::<Simulated>()?.of(member.key.id())),
-            None => bail!(
-                "--gpus {other}: use auto, none, or sim: and what to simulate, e.g. sim:4xA100-80G"
-            ),
+        other => match simulated(other)? {
+            Some(simulated) => Box::new(simulated.of(member.key.id())),
+            None => Box::new(NoGpus { why: None }),
         },
     })
 }
@@ -305,21 +357,6 @@ async fn look(mut inventory: Box<dyn Inventory>, inbox: Inbox) {
         inbox.tell(Request::Gpus(reading)).await;
         inbox.tell(Request::MemoryFree(memory().1)).await;
     }
-}
-
-/// Bytes of the machine's memory, and how many of them are available.
-#[cfg(target_os = "linux")]
-fn memory() -> (u64, u64) {
-    let system = rustix::system::sysinfo();
-    let unit = u64::from(system.mem_unit);
-    let free = system.freeram.saturating_add(system.bufferram);
-    (system.totalram.saturating_mul(unit), free.saturating_mul(unit))
-}
-
-/// Where the system does not tell as Linux does it is not told on.
-#[cfg(not(target_os = "linux"))]
-fn memory() -> (u64, u64) {
-    (0, 0)
 }
 
 /// The local API's socket: for this user, or as root for the socket's group too.

@@ -5,7 +5,7 @@ use crate::core::directory::Entry;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{JobRecord, JobState, Place};
 use crate::core::node::Node;
-use crate::core::report::{Gpu, GpuHealth, LeaseState, LeaseView, NodeState, Report};
+use crate::core::report::{Gpu, GpuHealth, LeaseState, LeaseView, NO_PLACE, NodeState, Report};
 use crate::core::task::Outcome;
 use crate::core::time::{Duration, WallTime};
 
@@ -26,10 +26,14 @@ pub(super) fn name(node: &Node, id: NodeId) -> String {
 }
 
 /// This node and its mesh.
-pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>) -> Status {
+pub(super) fn status(
+    node: &Node,
+    mesh: String,
+    up: Duration,
+    notes: impl Iterator<Item = String>,
+) -> Status {
     let report = node.report();
     let alive: Vec<&Report> = node.directory().alive().collect();
-    let gpus = || alive.iter().flat_map(|report| node.offered(report));
     let jobs = |wanted: fn(&JobState) -> bool| {
         node.jobs().iter().filter(|record| wanted(&record.state)).count()
     };
@@ -38,20 +42,20 @@ pub(super) fn status(node: &Node, mesh: String, up: Duration, notes: Vec<String>
         name: report.name.clone(),
         mesh,
         version: report.software.clone(),
-        state: state(report.state).to_owned(),
+        state: state(report).to_owned(),
         incarnation: report.incarnation.0,
         uptime_secs: up.as_secs(),
         addresses: report.addresses.clone(),
         controller: controller(node),
         members_alive: alive.len(),
-        members_known: node.directory().len(),
+        members_known: node.directory().iter().filter(|(_, entry)| !has_left(entry)).count(),
         links: node.neighbours().links().len(),
-        gpus_total: gpus().count(),
-        gpus_free: gpus().filter(|gpu| gpu.is_free()).count(),
+        gpus_total: alive.iter().map(|report| node.offered(report).len()).sum(),
+        gpus_free: alive.iter().map(|report| free(node, report)).sum(),
         jobs_waiting: jobs(|state| matches!(state, JobState::Waiting { .. })),
         jobs_running: jobs(|state| matches!(state, JobState::Running { .. })),
         queue: node.controller().waiting(),
-        notes: notes.into_iter().chain(report.gpus_note.clone()).collect(),
+        notes: notes.chain(report.gpus_note.clone()).chain(absent(node)).collect(),
     }
 }
 
@@ -76,21 +80,12 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
         NodeView {
             id: id.to_string(),
             name: report.name.clone(),
-            state: match entry.is_alive() {
-                true if !node.may_serve(id) => "guest",
-                true => state(report.state),
-                false => "down",
-            }
-            .to_owned(),
+            state: node_state(node, entry).to_owned(),
             controller: controller.as_ref() == Some(&id.to_string()),
             me: id == node.id(),
             linked: node.neighbours().links().contains(&id),
             gpus_total: node.offered(report).len(),
-            gpus_free: node
-                .offered(report)
-                .iter()
-                .filter(|gpu| gpu.is_free() && entry.is_alive())
-                .count(),
+            gpus_free: if entry.is_alive() { free(node, report) } else { 0 },
             gpus_note: report.gpus_note.clone(),
             cpus: report.cpus,
             memory_bytes: report.memory_bytes,
@@ -98,15 +93,50 @@ pub(super) fn nodes(node: &Node) -> Vec<NodeView> {
             labels: report.labels.clone(),
             version: report.software.clone(),
             addresses: report.addresses.clone(),
-            seniority: Some(report.seniority).filter(|seniority| *seniority != u64::MAX),
+            seniority: Some(report.seniority).filter(|seniority| *seniority != NO_PLACE),
             priority: report.priority,
         }
     };
     entries.into_iter().map(view).collect()
 }
 
-fn state(state: NodeState) -> &'static str {
-    match state {
+/// GPUs of a living node that a task could have now.
+fn free(node: &Node, report: &Report) -> usize {
+    let serves = state(report) == "serving";
+    node.offered(report).iter().filter(|gpu| serves && gpu.is_free()).count()
+}
+
+/// Members that should be there and are not, in a sentence.
+fn absent(node: &Node) -> Option<String> {
+    let away = |(_, entry): &(NodeId, &Entry)| !entry.is_alive() && !has_left(entry);
+    let names: Vec<String> = node
+        .directory()
+        .iter()
+        .filter(away)
+        .map(|(_, entry)| entry.report().name.clone())
+        .collect();
+    (!names.is_empty()).then(|| format!("not reachable: {}", words::list(&names)))
+}
+
+/// Whether a node has said goodbye.
+fn has_left(entry: &Entry) -> bool {
+    entry.report().state == NodeState::Leaving
+}
+
+fn node_state(node: &Node, entry: &Entry) -> &'static str {
+    match entry.is_alive() {
+        // Its goodbye is the last that comes of it, seen dead or not.
+        _ if has_left(entry) => "left",
+        true if entry.report().seniority == NO_PLACE => "joining",
+        true if !node.may_serve(entry.report().node) => "guest",
+        true => state(entry.report()),
+        false => "down",
+    }
+}
+
+fn state(report: &Report) -> &'static str {
+    match report.state {
+        NodeState::Serving | NodeState::Draining if report.seniority == NO_PLACE => "joining",
         NodeState::Serving => "serving",
         NodeState::Draining => "draining",
         NodeState::Leaving => "leaving",
@@ -130,6 +160,7 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
             memory_free_bytes: gpu.memory_free_bytes,
             utilization: gpu.utilization,
             state: state.to_owned(),
+            lease_seq: gpu.seq.0,
             job: lease.map(|lease| lease.job.to_string()),
             job_name: lease.map(|lease| lease.name.clone()),
             owner: lease.map(|lease| lease.owner.clone()),
@@ -145,6 +176,9 @@ pub(super) fn gpus(node: &Node) -> Vec<GpuView> {
 
 /// What a GPU is, and why it is not free.
 fn gpu_state(entry: &Entry, gpu: &Gpu) -> (&'static str, Option<String>) {
+    if has_left(entry) {
+        return ("left", Some("its node has left the mesh".into()));
+    }
     if !entry.is_alive() {
         return ("unreachable", Some("its node does not answer".into()));
     }
@@ -158,8 +192,8 @@ fn gpu_state(entry: &Entry, gpu: &Gpu) -> (&'static str, Option<String>) {
                 ("draining", Some("processes of its task are still ending".into()))
             }
         },
-        (GpuHealth::Usable, None) if entry.report().state != NodeState::Serving => {
-            ("closed", Some(format!("its node is {}", state(entry.report().state))))
+        (GpuHealth::Usable, None) if state(entry.report()) != "serving" => {
+            ("closed", Some(format!("its node is {}", state(entry.report()))))
         }
         (GpuHealth::Usable, None) => ("free", None),
     }
@@ -223,6 +257,7 @@ fn foreign(node: &Node, report: &Report, lease: &LeaseView) -> JobView {
 pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     let spec = &record.spec;
     let named = |id| name(node, id);
+    let directory = String::from_utf8_lossy(spec.command.chdir.as_ref().map_or(&[], |chdir| chdir));
     let mut view = JobView {
         id: spec.id.to_string(),
         name: spec.name.clone(),
@@ -243,7 +278,8 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
     };
     let state = match &record.state {
         JobState::Waiting { reason } => {
-            view.reason = Some(words::waiting(reason, &spec.need, named));
+            let refusals = refusals(node, spec.id, &directory);
+            view.reason = Some(words::waiting(reason, &spec.need, &refusals, named));
             "waiting"
         }
         JobState::Starting { grant } => {
@@ -256,8 +292,7 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
             set_place(&mut view, node, place);
             view.started = Some(utc(*since));
             if !connected {
-                let name = named(place.node);
-                view.reason = Some(format!("{name} does not answer; its task may run on there"));
+                view.reason = Some(silent(node, place.node));
             }
             "running"
         }
@@ -277,12 +312,25 @@ pub(super) fn job(node: &Node, record: &JobRecord) -> JobView {
         }
         JobState::Rejected { why, at } => {
             view.ended = Some(utc(*at));
-            view.reason = Some(words::rejection(why, &spec.need));
+            view.reason = Some(words::rejection(why, &spec.need, &directory, named));
             if record.cancelled { "cancelled" } else { "rejected" }
         }
     };
     view.state = state.to_owned();
     view
+}
+
+/// Which nodes have refused a job that waits, and why.
+fn refusals(node: &Node, job: JobId, directory: &str) -> Vec<(String, String)> {
+    let refusals = node.jobs().refusals(job);
+    refusals.map(|(by, why)| (name(node, by), words::refusal(&why, directory))).collect()
+}
+
+/// Why there is no stream to the node of a running task.
+fn silent(node: &Node, place: NodeId) -> String {
+    let left = node.directory().get(place).is_some_and(has_left);
+    let why = if left { "has left the mesh" } else { "does not answer" };
+    format!("{} {why}; its task may run on there", name(node, place))
 }
 
 fn set_place(view: &mut JobView, node: &Node, place: &Place) {

@@ -27,10 +27,13 @@ struct Kind {
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ParseSimulatedError {
     /// A part of it is not understood.
-    #[error(
-        "`{0}` is not a number of GPUs: write e.g. 4xA100-80G (count, model, gigabytes), with commas between several"
-    )]
-    Part(String),
+    #[error("`{part}` {wrong}: write COUNTxMODEL-MEMORYG, e.g. 4xA100-80G,2xRTX4090-24G")]
+    Part {
+        /// The part.
+        part: String,
+        /// What is wrong with it.
+        wrong: &'static str,
+    },
     /// It describes more than fits into a machine.
     #[error("{0} simulated GPUs are more than the {GPUS_MAX} of a machine")]
     TooMany(u32),
@@ -42,7 +45,10 @@ impl FromStr for Simulated {
     fn from_str(text: &str) -> Result<Self, ParseSimulatedError> {
         let kinds: Vec<Kind> = text
             .split(',')
-            .map(|part| kind(part.trim()).ok_or_else(|| ParseSimulatedError::Part(part.to_owned())))
+            .map(|part| {
+                kind(part.trim())
+                    .map_err(|wrong| ParseSimulatedError::Part { part: part.to_owned(), wrong })
+            })
             .collect::<Result<_, _>>()?;
         let count = kinds.iter().fold(0u32, |sum, kind| sum.saturating_add(kind.count));
         match count {
@@ -52,13 +58,19 @@ impl FromStr for Simulated {
     }
 }
 
-fn kind(part: &str) -> Option<Kind> {
-    let (count, rest) = part.split_once('x')?;
-    let (model, memory) = rest.rsplit_once('-')?;
-    let gib =
-        memory.strip_suffix(['G', 'g'])?.parse().ok().filter(|gib| (1..=4_096).contains(gib))?;
-    let count = count.parse().ok().filter(|count| *count > 0)?;
-    (!model.is_empty()).then(|| Kind { count, model: model.to_owned(), gib })
+/// One kind of GPU, or what is wrong with it.
+fn kind(part: &str) -> Result<Kind, &'static str> {
+    let (count, rest) = part.split_once('x').ok_or("has no `x` behind the number of GPUs")?;
+    let count = count.parse().ok().filter(|count| *count > 0);
+    let count = count.ok_or("does not begin with a number of GPUs")?;
+    let (model, memory) = rest.rsplit_once('-').ok_or("does not say how much memory a GPU has")?;
+    let gib = memory.strip_suffix(['G', 'g']).and_then(|gib| gib.parse().ok());
+    let gib = gib.filter(|gib| (1..=4_096).contains(gib));
+    let gib = gib.ok_or("does not end with memory of 1G to 4096G")?;
+    if model.is_empty() {
+        return Err("names no model");
+    }
+    Ok(Kind { count, model: model.to_owned(), gib })
 }
 
 impl Simulated {
@@ -103,7 +115,12 @@ mod tests {
     #[test]
     fn what_is_not_understood_is_named() {
         let part = |text: &str| text.parse::<Simulated>().unwrap_err();
-        assert_eq!(part("4xA100-80G,two"), ParseSimulatedError::Part("two".into()));
+        assert_eq!(
+            part("4xA100-80G,two").to_string(),
+            "`two` has no `x` behind the number of GPUs: write COUNTxMODEL-MEMORYG, e.g. \
+             4xA100-80G,2xRTX4090-24G"
+        );
+        assert!(part("4xA100").to_string().contains("`4xA100` does not say how much memory"));
         for bad in ["", "x", "0xA100-80G", "4xA100", "4xA100-0G", "4x-80G", "99999999999xA-1G"] {
             assert!(bad.parse::<Simulated>().is_err(), "{bad}");
         }

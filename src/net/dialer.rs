@@ -4,11 +4,13 @@
 //! bridge that leads to somebody else) costs nothing but its try: the peer id is always checked,
 //! and nobody is banned. When to dial again is the core's to say.
 
+use std::io;
 use std::net::IpAddr;
 
 use libp2p::multiaddr::Protocol;
+use libp2p::swarm::DialError;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
-use libp2p::{Multiaddr, PeerId};
+use libp2p::{Multiaddr, PeerId, TransportError};
 
 use super::NetError;
 use super::address::split_peer;
@@ -31,6 +33,28 @@ pub(super) fn to_address(address: Multiaddr) -> DialOpts {
         (Some(peer), address) => to_peer(peer, vec![address]),
         (None, address) => DialOpts::unknown_peer_id().address(address).build(),
     }
+}
+
+/// Where a dial was tried, and why that failed: the innermost cause, in one line.
+pub(super) fn reasons(error: &DialError) -> Vec<(Multiaddr, String)> {
+    let tried = match error {
+        DialError::Transport(tried) => tried,
+        DialError::WrongPeerId { obtained, address } => {
+            let why = format!("another node listens there: {obtained}");
+            return vec![(split_peer(address.clone()).1, why)];
+        }
+        _ => return Vec::new(),
+    };
+    let reason = |error: &TransportError<io::Error>| {
+        let mut cause: &dyn std::error::Error = error;
+        while let Some(inner) = cause.source() {
+            cause = inner;
+        }
+        // Words of the other side may be in it: no line breaks, no terminal escapes.
+        let told = cause.to_string().replace(char::is_control, " ");
+        told.split(" (os error").next().unwrap_or_default().to_owned()
+    };
+    tried.iter().map(|(at, error)| (split_peer(at.clone()).1, reason(error))).collect()
 }
 
 /// Replaces a host name at the beginning of an address by what the system's resolver says it is:

@@ -19,7 +19,7 @@ use super::behaviour::{Behaviour, BehaviourEvent, swarm};
 use super::link::{self, Link};
 use super::streams::Incoming;
 use super::tied::Tied;
-use super::{Command, Config, Event, NetError, dialer, gossip};
+use super::{Command, Config, Event, NetError, dialer, gossip, port};
 use crate::core::id::{MeshId, NodeId};
 use crate::core::message::Message;
 use crate::wire::limits::{LINKS_IN_MAX, TASK_STREAMS_MAX};
@@ -96,6 +96,9 @@ impl Task {
         passed: Passed,
         events: mpsc::Sender<Event>,
     ) -> Result<Self, NetError> {
+        if let Some(taken) = config.listen.iter().find(|address| port::is_taken(address)) {
+            return Err(NetError::InUse(taken.clone()));
+        }
         let keypair = Keypair::ed25519_from_bytes(config.seed)?;
         let admission = Arc::clone(&config.admission);
         let gate = Gate { admission, passed: passed.clone(), events: events.clone() };
@@ -217,7 +220,7 @@ impl Task {
     fn tell_dial_failed(&self, peer: Option<PeerId>, error: &DialError) {
         tracing::debug!(?peer, %error, "a dial failed");
         let peer = peer.as_ref().and_then(node_of);
-        let _ = self.events.try_send(Event::DialFailed { peer, why: error.to_string() });
+        let _ = self.events.try_send(Event::DialFailed { peer, tried: dialer::reasons(error) });
     }
 
     fn send(&self, to: NodeId, message: &Message) {

@@ -92,7 +92,7 @@ impl Folders {
         let folder = self.of(task);
         let spare = self.lock().there.pop();
         // It does not take the place of another that has something in it.
-        if !spare.is_some_and(|spare| fs::rename(spare, &folder).is_ok()) {
+        if spare.is_none_or(|spare| fs::rename(spare, &folder).is_err()) {
             make_dir(&folder)?;
         }
         make_dir(&folder.join(WORK))?;

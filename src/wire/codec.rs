@@ -77,7 +77,8 @@ mod tests {
         let refused = vec![(grant(), Refusal::Taken { gpu: GpuUuid("GPU-1".into()) })];
         let need = Need { gpus: 2, model: Some("a100".into()), ..Need::default() };
         let owner = "ada".to_owned();
-        let ask = Ask { task, need, owner, key: Some(key_of_order), refused };
+        let ask = Ask { task, need, owner, key: Some(key_of_order), refused, barred: Vec::new() };
+        let barred = Ask { barred: vec![(node(2), Incarnation(4))], ..ask.clone() };
         let report = key().sign(report(1, vec![gpu("GPU-1", "A100", 80)]));
         let reason = WaitReason::Busy { matching: 4, free: 1, ahead: 2 };
         let reign = Reign { term: Term(3), controller: node(1) };
@@ -86,6 +87,8 @@ mod tests {
         let elect = |message| Message::Election(message);
         vec![
             ("ask", control(control::Message::Ask(ask.clone()))),
+            ("ask-barred", control(control::Message::Ask(barred))),
+            ("barred", control(control::Message::Barred { task })),
             ("changed", control(control::Message::Changed(report.clone()))),
             ("claim", elect(election::Message::Claim(claim))),
             ("forbidden", control(control::Message::Forbidden { task })),

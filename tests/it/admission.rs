@@ -4,13 +4,23 @@ use testnet::live::mesh::{Mesh, Node};
 
 use crate::support::{code, gpuvine, mesh, program, text};
 
-/// Waits until a node's notes name the reason for a refusal.
+/// Waits until a node's notes name the reason for a refusal, or whatever else.
 async fn refused(node: &Node, reason: &str) {
-    node.until(&format!("a refusal is noted: {reason}"), |view| {
+    node.until(&format!("it is noted: {reason}"), |view| {
         view.status.notes.iter().any(|note| note.contains(reason)).then_some(())
     })
     .await
     .unwrap();
+}
+
+/// Starts the daemon of a newcomer, which is refused for good, and ends with the reason.
+async fn ends(node: &Node, arguments: &[&str], reason: &str) {
+    let up = ["up", "--no-mdns", "--listen", "/ip4/127.0.0.1/tcp/0"];
+    let output = gpuvine(node, &[&up, arguments].concat(), b"").await;
+    let told = text(&output.stderr);
+    assert_eq!(code(&output), 1, "{told}");
+    let last = told.lines().last().unwrap_or_default();
+    assert!(last.starts_with("gpuvine: not admitted to mesh") && last.contains(reason), "{told}");
 }
 
 /// A node in the mesh's folder that has not been started.
@@ -25,7 +35,7 @@ async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
     let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
     // As it would be read from a backup.
     let beta = mesh.node("beta").unwrap();
-    beta.kill().await.unwrap();
+    beta.leave().await.unwrap();
     let copied = mesh.root().join("copy");
     std::fs::create_dir(&copied).unwrap();
     for file in ["gpuvine.redb", "mesh"] {
@@ -43,17 +53,17 @@ async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
     refused(alpha, "it belongs to mesh").await;
 
     let late = alpha.output(&["invite", "--expires", "0s"]).await.unwrap();
-    let mut late_comer = newcomer(&mesh, "late", &[]);
-    late_comer.start(Some(late.trim())).await.unwrap();
-    refused(&late_comer, "its ticket expired at").await;
-    refused(alpha, "its ticket expired at").await;
+    let late_comer = newcomer(&mesh, "late", &[]);
+    let output = gpuvine(&late_comer, &["up", "--join", late.trim()], b"").await;
+    assert_eq!(code(&output), 1);
+    assert!(text(&output.stderr).contains("its ticket expired at"), "{}", text(&output.stderr));
 
     let mut copy = newcomer(&mesh, "copy", &["--peer", &address]);
     copy.start(None).await.unwrap();
     refused(&copy, "each node needs a ticket of its own").await;
     refused(alpha, "each node needs a ticket of its own").await;
 
-    for outsider in [&stranger, &late_comer, &copy] {
+    for outsider in [&stranger, &copy] {
         let status = outsider.client().status().await.unwrap();
         assert_eq!((status.members_alive, status.links), (1, 0), "{}", outsider.name);
         assert!(outsider.client().gpus().await.unwrap().is_empty(), "{}", outsider.name);
@@ -62,9 +72,94 @@ async fn strangers_late_comers_and_copies_are_refused_on_both_sides() {
     }
     let alive = alpha.client().status().await.unwrap().members_alive;
     assert_eq!(alive, 2);
-    for mut outsider in [stranger, late_comer, copy] {
+    for mut outsider in [stranger, copy] {
         outsider.kill().await.unwrap();
     }
+    mesh.stop().await.unwrap();
+}
+
+/// It looked like success, and the newcomer was a mesh of its own that placed jobs.
+#[tokio::test]
+async fn a_newcomer_that_reaches_nobody_says_so_and_reigns_over_nothing() {
+    let mut mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let ticket = mesh.nodes[0].output(&["invite"]).await.unwrap();
+    mesh.node("alpha").unwrap().kill().await.unwrap();
+    let mut beta = newcomer(&mesh, "beta", &["--gpus", "sim:1xA100-80G"]);
+    beta.start(Some(ticket.trim())).await.unwrap();
+    refused(&beta, "Connection refused").await;
+    let status = beta.client().status().await.unwrap();
+    assert_eq!((status.state.as_str(), status.controller), ("joining", None));
+    assert!(status.notes[0].starts_with("not yet admitted to mesh"), "{:?}", status.notes);
+    let output = gpuvine(&beta, &["run", "-q", "--", "true"], b"").await;
+    assert_eq!(code(&output), 1);
+    assert!(text(&output.stderr).contains("not yet admitted"), "{}", text(&output.stderr));
+    let gpus = beta.client().gpus().await.unwrap();
+    assert_eq!(gpus[0].state, "closed");
+    // It tries on.
+    mesh.node("alpha").unwrap().start(None).await.unwrap();
+    mesh.nodes.push(beta);
+    mesh.settle().await.unwrap();
+    let beta = &mesh.nodes[1];
+    assert_eq!(beta.client().status().await.unwrap().state, "serving");
+    // Admitted once it goes on alone.
+    mesh.node("alpha").unwrap().kill().await.unwrap();
+    mesh.node("beta").unwrap().leave().await.unwrap();
+    mesh.node("beta").unwrap().start(None).await.unwrap();
+    mesh.settle().await.unwrap();
+    let output = gpuvine(&mesh.nodes[1], &["run", "-q", "--", "true"], b"").await;
+    assert_eq!(code(&output), 0, "{}", text(&output.stderr));
+    mesh.stop().await.unwrap();
+}
+
+/// Refused by the member that its ticket names, a newcomer ends with the reason.
+#[tokio::test]
+async fn a_newcomer_that_is_refused_for_good_ends_with_one_line() {
+    let mut mesh = mesh(&[("alpha", "none")]).await;
+    let alpha = mesh.node("alpha").unwrap();
+    let ticket = alpha.output(&["invite"]).await.unwrap();
+    let address = alpha.client().addresses().await.unwrap().addresses.remove(0);
+    let port = address.split("/p2p/").next().unwrap().to_owned();
+    // The founder's machine was made anew: the same key, another mesh.
+    alpha.kill().await.unwrap();
+    let again = newcomer(&mesh, "again", &["--listen", &port]);
+    std::fs::create_dir(&again.dir).unwrap();
+    let key = mesh.root().join("alpha/identity.key");
+    std::fs::copy(key, again.dir.join("identity.key")).unwrap();
+    again.output(&["init"]).await.unwrap();
+    let mut again = again;
+    again.start(None).await.unwrap();
+    let beta = newcomer(&mesh, "beta", &[]);
+    ends(&beta, &["--join", ticket.trim()], "it belongs to mesh").await;
+    again.kill().await.unwrap();
+    mesh.stop().await.unwrap();
+}
+
+/// Who has left is no part of the mesh any more, and is not missed.
+#[tokio::test]
+async fn a_node_that_has_left_is_not_listed_unless_asked_for() {
+    let mut mesh = mesh(&[("alpha", "none"), ("beta", "sim:1xA100-80G")]).await;
+    mesh.node("beta").unwrap().leave().await.unwrap();
+    let alpha = &mesh.nodes[0];
+    alpha
+        .until("beta has left", |view| {
+            view.nodes.iter().any(|node| node.state == "left").then_some(())
+        })
+        .await
+        .unwrap();
+    let status = alpha.client().status().await.unwrap();
+    assert_eq!((status.members_known, status.notes), (1, Vec::new()));
+    let nodes = alpha.output(&["nodes"]).await.unwrap();
+    assert!(!nodes.contains("beta"), "{nodes}");
+    assert!(alpha.output(&["nodes", "--all"]).await.unwrap().contains("left"));
+    assert!(!alpha.output(&["gpus"]).await.unwrap().contains("beta"));
+    // One that comes back and is gone without a word is missed.
+    mesh.node("beta").unwrap().start(None).await.unwrap();
+    mesh.settle().await.unwrap();
+    mesh.node("beta").unwrap().kill().await.unwrap();
+    let missed = "not reachable: beta";
+    refused(&mesh.nodes[0], missed).await;
+    let status = mesh.nodes[0].output(&["status"]).await.unwrap();
+    assert!(status.contains(&format!("note        {missed}")), "{status}");
     mesh.stop().await.unwrap();
 }
 
@@ -99,20 +194,14 @@ async fn a_ticket_is_used_up() {
     mesh.nodes.push(first);
     mesh.settle().await.unwrap();
     let mut second = newcomer(&mesh, "second", &[]);
-    second.start(Some(ticket.trim())).await.unwrap();
-    for node in [&second, &mesh.nodes[0]] {
-        refused(node, "each machine needs a ticket of its own").await;
-    }
-    second.kill().await.unwrap();
+    ends(&second, &["--join", ticket.trim()], "each machine needs a ticket of its own").await;
+    refused(&mesh.nodes[0], "each machine needs a ticket of its own").await;
 
     mesh.nodes[0].leave().await.unwrap();
     mesh.nodes[0].start(None).await.unwrap();
-    second.start(None).await.unwrap();
-    for node in [&second, &mesh.nodes[0]] {
-        refused(node, "each machine needs a ticket of its own").await;
-    }
+    ends(&second, &[], "each machine needs a ticket of its own").await;
+    refused(&mesh.nodes[0], "each machine needs a ticket of its own").await;
     // A ticket of its own makes it a member after all.
-    second.kill().await.unwrap();
     let two = mesh.nodes[0].output(&["invite", "--uses", "2"]).await.unwrap();
     second.start(Some(two.trim())).await.unwrap();
     mesh.nodes.push(second);
@@ -120,10 +209,8 @@ async fn a_ticket_is_used_up() {
     third.start(Some(two.trim())).await.unwrap();
     mesh.nodes.push(third);
     mesh.settle().await.unwrap();
-    let mut fourth = newcomer(&mesh, "fourth", &[]);
-    fourth.start(Some(two.trim())).await.unwrap();
-    refused(&fourth, "used by the 2 machines").await;
-    fourth.kill().await.unwrap();
+    let fourth = newcomer(&mesh, "fourth", &[]);
+    ends(&fourth, &["--join", two.trim()], "used by the 2 machines").await;
     mesh.stop().await.unwrap();
 }
 

@@ -57,5 +57,13 @@ async fn twenty_submitters_race_for_three_gpus_and_none_is_ever_held_twice() {
         .await
         .unwrap();
     }
+    // Each lease raises its GPU's number by one: there were as many as jobs.
+    mesh.nodes[0]
+        .until("there were 200 leases", |view| {
+            let leases: u64 = view.gpus.iter().map(|gpu| gpu.lease_seq).sum();
+            (leases == 200).then_some(())
+        })
+        .await
+        .unwrap();
     mesh.stop().await.unwrap();
 }

@@ -6,11 +6,11 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
-use testnet::live::mesh::View;
+use testnet::live::mesh::{PATIENCE, View};
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::timeout;
 
-use crate::support::{call, code, gpuvine, mesh, noise, text};
+use crate::support::{Fifo, call, code, gpuvine, mesh, noise, text};
 
 /// A node without GPUs submits: the place is told, and every ending is passed through.
 #[tokio::test]
@@ -86,18 +86,95 @@ async fn both_outputs_come_back_apart_and_a_private_folder_is_the_place() {
     mesh.stop().await.unwrap();
 }
 
+/// A directory that is on no node waited for ever, for "no living node has 1 GPU".
+#[tokio::test]
+async fn a_directory_that_is_on_no_node_ends_the_job_and_is_named_with_the_nodes() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G"), ("beta", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let output = gpuvine(alpha, &["run", "-D", "/typo", "--", "true"], b"").await;
+    let told = text(&output.stderr);
+    assert_eq!((code(&output), told.lines().count()), (1, 1), "{told}");
+    assert!(told.contains("there is no directory /typo on "), "{told}");
+    assert!(told.contains("alpha") && told.contains("beta"), "{told}");
+    // Where a node has it, the job finds the way.
+    let here = mesh.root().join("shared");
+    std::fs::create_dir(&here).unwrap();
+    let mut command = alpha.gpuvine(&["run", "-q", "-D", "shared", "--", "pwd"]);
+    let output = call(command.current_dir(mesh.root()), b"").await.unwrap();
+    assert_eq!(text(&output.stdout).trim_end(), here.to_str().unwrap());
+    mesh.stop().await.unwrap();
+}
+
+/// Programs get one JSON value on standard output, whatever the command prints.
+#[tokio::test]
+async fn json_is_one_value_also_where_bytes_are_watched() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let alpha = &mesh.nodes[0];
+    let script = "echo out; echo err >&2; exit 3";
+    let output = gpuvine(alpha, &["--json", "run", "-q", "--", "sh", "-c", script], b"").await;
+    let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), &job["state"], &job["exit_code"]), (3, &"failed".into(), &3.into()));
+    let mut lines: Vec<String> = text(&output.stderr).lines().map(str::to_owned).collect();
+    lines.sort();
+    assert_eq!(lines, ["err", "out"]);
+
+    let id = job["id"].as_str().unwrap();
+    let logs = alpha.output(&["logs", "--json", id]).await.unwrap();
+    let pieces: Vec<serde_json::Value> = serde_json::from_str(&logs).unwrap();
+    assert_eq!(pieces.last().unwrap()["job"]["id"], id);
+    let out = pieces.iter().find(|piece| piece["stream"] == "stdout").unwrap();
+    assert_eq!(out["base64"], "b3V0Cg==");
+
+    let output = gpuvine(alpha, &["--json", "run", "--gpus", "9", "--", "true"], b"").await;
+    let job: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((code(&output), &job["state"]), (1, &"rejected".into()));
+    mesh.stop().await.unwrap();
+}
+
+/// A script that asks for a ticket gets the ticket, once and alone.
+#[tokio::test]
+async fn an_invitation_is_printed_once() {
+    let mesh = mesh(&[("alpha", "none")]).await;
+    let output = gpuvine(&mesh.nodes[0], &["invite"], b"").await;
+    let (out, err) = (text(&output.stdout), text(&output.stderr));
+    assert!(out.starts_with("gpuvine1") && out.lines().count() == 1, "{out}");
+    assert!(err.lines().count() == 1 && !err.contains(out.trim()), "{err}");
+    mesh.stop().await.unwrap();
+}
+
+/// A mesh to play with is taken down under a user's command: one line, no kill.
+#[tokio::test]
+async fn a_run_whose_whole_node_is_gone_ends_with_one_line() {
+    let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
+    let started = Fifo::new(mesh.root().join("started"));
+    let script = format!("echo > {}; sleep 1000", started.path.display());
+    let mut command = mesh.nodes[0].gpuvine(&["run", "-q", "--", "sh", "-c", &script]);
+    let run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    started.written().await;
+    mesh.stop().await.unwrap();
+    let ended = tokio::time::timeout(PATIENCE, run.wait_with_output()).await;
+    let output = ended.unwrap().unwrap();
+    let told = text(&output.stderr);
+    assert_eq!((code(&output), told.lines().count()), (1, 1), "{told}");
+    assert!(told.contains("is gone, and with it its node"), "{told}");
+}
+
 /// A user's mistakes are told in one line, with the fitting exit code.
 #[tokio::test]
 async fn mistakes_teach() {
     let mesh = mesh(&[("alpha", "sim:1xA100-80G")]).await;
     let alpha = &mesh.nodes[0];
-    let cases: [(&[&str], i32, &str); 6] = [
+    let cases: [(&[&str], i32, &str); 10] = [
         (&["run", "--gpu-mem", "40", "--", "true"], 2, "write 40G"),
         (&["run", "-e", "NOT_SET_HERE", "--", "true"], 2, "it is not set here"),
         (&["run", "--node", "gamma", "--", "true"], 1, "there are: alpha"),
         (&["run", "--gpus", "9", "--", "true"], 1, "alpha comes closest with 1"),
         (&["cancel", "zzz"], 1, "there is no job `zzz` here"),
         (&["run"], 2, "COMMAND"),
+        (&["up", "--gpus", "sim:4A100"], 2, "--gpus sim:4A100: `4A100` has no `x`"),
+        (&["up", "--gpus", "4xA100-80G"], 2, "are written sim:4xA100-80G"),
+        (&["up", "--listen", "47600"], 2, "--listen 47600: that is no multiaddress"),
+        (&["up", "--peer", "gpu1:47600"], 2, "--peer gpu1:47600: that is no multiaddress"),
     ];
     for (arguments, exit, sentence) in cases {
         let output = gpuvine(alpha, arguments, b"").await;
@@ -105,6 +182,18 @@ async fn mistakes_teach() {
         assert_eq!(code(&output), exit, "{arguments:?}: {told}");
         assert!(told.contains(sentence), "{arguments:?}: {told}");
     }
+    let address = alpha.client().addresses().await.unwrap().addresses.remove(0);
+    let port = address.split("/p2p/").next().unwrap().to_owned();
+    let mut second = crate::support::program().command();
+    second.arg("--dir").arg(mesh.root().join("second")).arg("init");
+    assert_eq!(code(&call(&mut second, b"").await.unwrap()), 0);
+    let mut second = crate::support::program().command();
+    second.arg("--dir").arg(mesh.root().join("second"));
+    let output = call(second.args(["up", "--no-mdns", "--listen", &port]), b"").await.unwrap();
+    assert_eq!(code(&output), 1);
+    let told = text(&output.stderr);
+    assert!(told.contains(&format!("cannot listen on {port}: another program does")), "{told}");
+
     let mut away = crate::support::program().command();
     away.arg("--dir").arg(mesh.root().join("nowhere")).arg("status");
     let output = call(&mut away, b"").await.unwrap();

@@ -1,6 +1,7 @@
 //! Watching one job: its output, the user's input, Ctrl-C, and a daemon that goes and comes back.
 
 use std::cell::Cell;
+use std::path::PathBuf;
 
 use bytes::Bytes;
 use tokio::sync::mpsc;
@@ -28,6 +29,8 @@ const NEWS_EVERY: Duration = Duration::from_secs(10);
 /// One attached job.
 pub(super) struct Session<'a> {
     client: &'a Client,
+    /// The node's folder, if the daemon is gone for good when that is.
+    folder: Option<PathBuf>,
     printer: &'a Printer,
     quiet: bool,
     signals: Signals,
@@ -56,11 +59,13 @@ enum End {
 impl<'a> Session<'a> {
     pub(super) fn new(
         client: &'a Client,
+        folder: Option<PathBuf>,
         printer: &'a Printer,
         quiet: bool,
     ) -> Result<Self, Failure> {
         Ok(Self {
             client,
+            folder,
             printer,
             quiet,
             signals: Signals::new()?,
@@ -87,7 +92,12 @@ impl<'a> Session<'a> {
         self.input_done = !submit.stdin;
         loop {
             match self.watch(stream).await? {
-                End::Done(exit) => return Ok(exit),
+                End::Done(exit) => {
+                    if let Some(job) = self.job.filter(|_| self.printer.json()) {
+                        self.printer.value(&job, |_| String::new())?;
+                    }
+                    return Ok(exit);
+                }
                 End::Lost => stream = self.come_back().await?,
             }
         }
@@ -185,7 +195,9 @@ impl<'a> Session<'a> {
         match frame {
             Frame::Stdout(bytes) => {
                 self.stdout += bytes.len() as u64;
-                self.printing.push(Stream::Stdout, bytes);
+                // Standard output is for the one value that programs read.
+                let json = self.printer.json();
+                self.printing.push(if json { Stream::Stderr } else { Stream::Stdout }, bytes);
             }
             Frame::Stderr(bytes) => {
                 self.stderr += bytes.len() as u64;
@@ -264,6 +276,7 @@ impl<'a> Session<'a> {
             let why = job.reason.as_deref().unwrap_or("no reason is known");
             self.printer.say(&format!("job {}: {why}", job.id));
         }
+        self.job = Some(job.clone());
         match job.exit_code {
             // Never ran: cancelled by the user like any interrupted program, or refused.
             None if job.state == "cancelled" => Exit::Task(130),
@@ -278,16 +291,27 @@ impl<'a> Session<'a> {
             let lost = ClientError::Lost("the connection broke before the job was known".into());
             return Err(lost.into());
         };
-        self.printer.say(&format!("the daemon is gone; waiting for it to come back (job {job})"));
         let until = clock::now() + COME_BACK;
+        // One that is restarted is soon back.
+        let mut tell_at = Some(clock::now() + PATIENCE);
         loop {
+            if self.folder.as_ref().is_some_and(|folder| !folder.exists()) {
+                let told = format!("job {job} is gone, and with it its node and all its files");
+                return Err(Failure { exit: Exit::Failed, error: ApiError::new("lost", told) });
+            }
+            if tell_at.take_if(|at| *at <= clock::now()).is_some() {
+                let told = format!("the daemon is gone; waiting for it to come back (job {job})");
+                self.printer.say(&told);
+            }
             let attached = tokio::select! {
                 attached = self.client.attach(&job, self.stdout, self.stderr) => attached,
                 signal = self.signals.next() => return Err(self.given_up(&job, signal)),
             };
             match attached {
                 Ok(stream) => {
-                    self.printer.say("the daemon is back");
+                    if tell_at.is_none() {
+                        self.printer.say("the daemon is back");
+                    }
                     // Its input has ended with the first stream; a result of half an input must
                     // not look like a result.
                     if !std::mem::replace(&mut self.input_done, true) {

@@ -3,6 +3,7 @@
 use super::*;
 use crate::core::grant::Refusal;
 use crate::core::id::{Attempt, GpuUuid, JobId, LeaseSeq};
+use crate::core::report::Report;
 use crate::core::report::testing::{gpu, node, report};
 use crate::core::request::Need;
 
@@ -14,7 +15,14 @@ fn task(job: u64) -> TaskId {
 
 fn ask(job: u64, gpus: u32) -> Ask {
     let need = Need { gpus, ..Need::default() };
-    Ask { task: task(job), need, owner: "o".into(), key: None, refused: Vec::new() }
+    Ask {
+        task: task(job),
+        need,
+        owner: "o".into(),
+        key: None,
+        refused: Vec::new(),
+        barred: Vec::new(),
+    }
 }
 
 /// A controller that reigns and has settled, its fleet, and what it sent.
@@ -101,6 +109,38 @@ fn a_refused_grant_is_not_given_again_to_the_node_that_cannot_start_it() {
     let again = Ask { refused: vec![(first.clone(), refusal)], ..ask(1, 1) };
     let second = desk.ask(3, again);
     assert_ne!(grants(&second)[0].node, first.node);
+}
+
+fn is_barred(sent: &[Send]) -> bool {
+    sent.iter().any(|Send(_, message)| matches!(message, Message::Barred { .. }))
+}
+
+#[test]
+fn nodes_without_the_directory_are_left_out_until_they_are_restarted() {
+    let mut desk = Desk::new(vec![
+        report(1, vec![gpu("a", "A100", 80)]),
+        report(2, vec![gpu("b", "A100", 80)]),
+        report(3, vec![gpu("c", "RTX4090", 24)]),
+    ]);
+    let need = Need { gpus: 1, model: Some("a100".into()), ..Need::default() };
+    let ask = |barred: &[u8]| {
+        let barred = barred.iter().map(|number| (node(*number), Incarnation(1))).collect();
+        Ask { need: need.clone(), barred, ..ask(1, 1) }
+    };
+    let first = grants(&desk.ask(3, ask(&[])))[0].clone();
+    assert_eq!(first.node, node(1).min(node(2)));
+    desk.handle(Input::Received(node(3), Message::Withdraw { task: task(1) }));
+    assert_eq!(grants(&desk.ask(3, ask(&[1])))[0].node, node(2));
+    desk.handle(Input::Received(node(3), Message::Withdraw { task: task(1) }));
+    // The third could never fill it.
+    assert!(is_barred(&desk.ask(3, ask(&[1, 2]))));
+    // One that is away may have the directory.
+    desk.absent = desk.fleet.split_off(1);
+    let sent = desk.ask(3, ask(&[1]));
+    assert!(!is_barred(&sent) && grants(&sent).is_empty());
+    desk.fleet[0].incarnation = Incarnation(2);
+    let sent = desk.handle(Input::FleetChanged(node(1)));
+    assert_eq!(grants(&sent)[0].node, node(1));
 }
 
 #[test]

@@ -3,7 +3,8 @@
 //! A refusal tells what a report does not show yet. A node that said no for a reason of its own is
 //! left out while it is in the same start; a GPU that it called taken or unusable is left out while
 //! the report still has the lease number of the refused grant. The home forgets refusals after a
-//! while, so that nothing is left out for ever; and what a home claims narrows its own choice only.
+//! while, so that nothing is left out for ever, but for nodes that have refused for good: those are
+//! left out until they are restarted. What a home claims narrows its own choice only.
 
 use std::collections::BTreeSet;
 
@@ -12,6 +13,11 @@ use crate::core::grant::Refusal;
 use crate::core::id::{GpuUuid, NodeId};
 use crate::core::placement::{Held, Placement, place};
 use crate::core::report::Report;
+
+/// Whether a node, in its present start, has refused a request for good.
+pub(super) fn is_barred(ask: &Ask, report: &Report) -> bool {
+    ask.barred.contains(&(report.node, report.incarnation))
+}
 
 /// What one request may still be given.
 pub(super) struct Untried<'a> {
@@ -36,6 +42,7 @@ impl<'a> Untried<'a> {
             match refusal {
                 Refusal::CannotStart { elsewhere: true, .. }
                 | Refusal::MayNotSubmit
+                | Refusal::NoDirectory
                 | Refusal::NotServing
                 | Refusal::TooManyTasks { .. } => {
                     nodes.insert(grant.node);
@@ -51,6 +58,7 @@ impl<'a> Untried<'a> {
                 _ => {}
             }
         }
+        nodes.extend(fleet.iter().filter(|report| is_barred(ask, report)).map(|it| it.node));
         let rest = || fleet.iter().copied().filter(|report| !nodes.contains(&report.node));
         let narrowed = (!nodes.is_empty()).then(|| rest().collect());
         Self { fleet, narrowed, gpus }

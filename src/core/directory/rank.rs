@@ -6,7 +6,7 @@
 use std::cmp::Reverse;
 
 use crate::core::id::NodeId;
-use crate::core::report::{NodeState, Report};
+use crate::core::report::{NO_PLACE, NodeState, Report};
 
 /// How many are kept in order: more than there ever are standbys.
 pub const RANKED_MAX: usize = 16;
@@ -20,9 +20,11 @@ pub struct Standing {
 }
 
 impl Standing {
-    /// Of a living node, from what it says of itself: one that leaves has none.
+    /// Of a living node, from what it says of itself: one that leaves has none, nor has one that
+    /// has no place in the order of arrival yet.
     pub fn of(report: &Report) -> Option<Self> {
-        (report.state != NodeState::Leaving).then_some(Self {
+        let reigns = report.state != NodeState::Leaving && report.seniority != NO_PLACE;
+        reigns.then_some(Self {
             priority: Reverse(report.priority),
             seniority: report.seniority,
             node: report.node,

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::{JobRecord, JobSpec, JobState, Place, Rejection};
 use crate::core::control::{Ask, Message};
 use crate::core::grant::{Grant, Refusal};
-use crate::core::id::{Attempt, JobId, NodeId, Reign};
+use crate::core::id::{Attempt, Incarnation, JobId, NodeId, Reign};
 use crate::core::outbox::Outbox;
 use crate::core::request::WaitReason;
 use crate::core::signed::Signed;
@@ -183,6 +183,8 @@ struct Entry {
     /// Whether the record of its end is on disk.
     recorded: bool,
     refused: Vec<(Grant, Refusal)>,
+    /// Starts of nodes that do not have its directory.
+    barred: Vec<(NodeId, Incarnation)>,
 }
 
 impl Jobs {
@@ -332,6 +334,7 @@ impl Jobs {
                 self.reject(task.job, Rejection::Refused { why }, at, out);
             }
             Message::Granted(grant) => self.on_granted(grant, out),
+            Message::Barred { task } if self.waits(task) => self.reject_barred(task.job, at, out),
             Message::Infeasible { task, best } if self.waits(task) => {
                 self.reject(task.job, Rejection::Infeasible { best }, at, out);
             }
@@ -446,6 +449,7 @@ impl Entry {
             recalled: false,
             recorded: false,
             refused: Vec::new(),
+            barred: Vec::new(),
         }
     }
 
@@ -456,6 +460,7 @@ impl Entry {
             owner: self.record.spec.owner.clone(),
             key: self.record.key,
             refused: self.refused.clone(),
+            barred: self.barred.clone(),
         }
     }
 

@@ -211,6 +211,36 @@ fn what_cannot_start_anywhere_is_rejected_with_the_reason() {
     assert!(matches!(home.state(), JobState::Rejected { why: Rejection::Refused { .. }, .. }));
 }
 
+/// Nodes that lack the directory are named in every later ask, and the controller ends the job.
+#[test]
+fn a_directory_that_is_nowhere_ends_the_job_with_the_nodes_that_lack_it() {
+    let mut home = Home::with_job();
+    home.hear(Message::Granted(grant(1)));
+    let refused = Input::Refused { task: task(1), refusal: Refusal::NoDirectory };
+    let effects = home.handle(refused);
+    let barred = effects.iter().find_map(|effect| match effect {
+        Effect::Control(Message::Ask(ask)) if ask.task == task(2) => Some(ask.barred.clone()),
+        _ => None,
+    });
+    assert_eq!(barred, Some(vec![(node(NODE), Incarnation(1))]));
+    let told: Vec<_> = home.jobs.refusals(JobId::from_bits(7)).collect();
+    assert_eq!(told, [(node(NODE), Refusal::NoDirectory)]);
+    home.hear(Message::Barred { task: task(1) });
+    assert!(!home.state().is_ended(), "said of an older attempt");
+    home.hear(Message::Barred { task: task(2) });
+    let nodes = vec![node(NODE)];
+    let why = Rejection::NoDirectory { nodes };
+    assert_eq!(home.state(), &JobState::Rejected { why, at: AT });
+    assert_eq!(home.jobs.refusals(JobId::from_bits(7)).count(), 0);
+}
+
+#[test]
+fn a_controller_that_bars_a_job_that_nobody_refused_is_not_believed() {
+    let mut home = Home::with_job();
+    home.hear(Message::Barred { task: task(1) });
+    assert!(!home.state().is_ended());
+}
+
 #[test]
 fn a_job_of_a_home_that_may_not_submit_is_rejected_with_what_to_do() {
     let mut home = Home::with_job();

@@ -10,7 +10,7 @@ use crate::core::election;
 use crate::core::id::{NodeId, Reign};
 use crate::core::message::{Gossip, Message};
 use crate::core::outbox::Outbox;
-use crate::core::report::NodeState;
+use crate::core::report::{NO_PLACE, NodeState};
 use crate::core::signed::Signed;
 use crate::core::time::{Instant, WallTime};
 use crate::core::{controller, job, ledger, membership, neighbours, repair, reporting};
@@ -87,7 +87,7 @@ impl Node {
         if self.seniority.is_none() {
             let others = self.directory.iter().filter(|(node, _)| *node != self.me);
             let placed = others.map(|(_, entry)| entry.report().seniority);
-            let last = placed.filter(|seniority| *seniority != u64::MAX).max();
+            let last = placed.filter(|seniority| *seniority != NO_PLACE).max();
             let place = last.map_or(1, |last| last.saturating_add(1));
             self.seniority = Some(place);
             turn.out.push(Effect::StoreSeniority(place));
@@ -179,7 +179,8 @@ impl Node {
 
     /// Tells the election who could reign, if that has changed.
     pub(super) fn rank(&mut self, now: Instant, at: WallTime, out: &mut Outbox<Effect>) {
-        let able = self.report().state != NodeState::Leaving;
+        // Whoever was never admitted is no mesh of its own.
+        let able = self.report().state != NodeState::Leaving && self.is_admitted();
         let is_first = self.directory.ranked().any(|node| node == self.me);
         let behind = (able && !is_first).then_some(self.me);
         if self.directory.ranked().chain(behind).eq(self.candidates.iter().copied()) {
@@ -365,7 +366,8 @@ impl Node {
             control::Message::Ask(_)
             | control::Message::Present { .. }
             | control::Message::Withdraw { .. } => self.for_controller(from, message, turn),
-            control::Message::Forbidden { .. }
+            control::Message::Barred { .. }
+            | control::Message::Forbidden { .. }
             | control::Message::Full { .. }
             | control::Message::Granted(_)
             | control::Message::Infeasible { .. }

@@ -210,6 +210,25 @@ fn all_know_all_and_follow_the_founder() {
     }
 }
 
+/// It elected itself, and placed its users' jobs in a mesh of its own.
+#[test]
+fn a_node_that_nobody_ever_admitted_reigns_over_nothing_until_somebody_does() {
+    let mut now = Instant::from_nanos(1_000_000_000);
+    let mut alone = Node::new(config(1, None), now);
+    pass(&mut alone, &mut now, Duration::from_secs(60));
+    assert!(!alone.is_admitted() && alone.election().is_vacant());
+    // One that was admitted before goes on alone.
+    let mut member = Node::new(config(1, Some(4)), now);
+    pass(&mut member, &mut now, Duration::from_secs(60));
+    assert!(member.election().is_controller());
+    // And whoever is admitted may reign.
+    let mut mesh = Mesh::new(&[0, 1]);
+    assert!(mesh.nodes[&mesh.ids[1]].is_admitted());
+    mesh.kill(0);
+    mesh.run(Duration::from_secs(20));
+    assert_eq!(mesh.controllers(), [mesh.ids[1]]);
+}
+
 #[test]
 fn a_job_from_a_node_without_gpus_runs_and_its_gpu_is_given_on() {
     let mut mesh = Mesh::new(&[1, 0, 0]);

@@ -1,3 +1,5 @@
+//! What is written together travels together, in order, and bounded.
+
 use std::sync::{Arc, Mutex};
 
 use futures::task::noop_waker;

@@ -72,13 +72,20 @@ pub fn as_gpuvine() -> Option<ExitCode> {
 async fn interruptible(command: Command) -> Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     let mut hangup = signal(SignalKind::hangup())?;
-    tokio::select! {
-        result = run(command) => result,
-        _ = tokio::signal::ctrl_c() => Err(anyhow::anyhow!("interrupted; the mesh is gone")),
-        _ = term.recv() => Err(anyhow::anyhow!("terminated; the mesh is gone")),
+    // How a mesh to play with ends, and no other command.
+    let is_end = matches!(command, Command::Up(_));
+    let why = tokio::select! {
+        result = run(command) => return result,
+        _ = tokio::signal::ctrl_c() => "interrupted",
+        _ = term.recv() => "terminated",
         // Its terminal was closed.
-        _ = hangup.recv() => Err(anyhow::anyhow!("hung up; the mesh is gone")),
-    }
+        _ = hangup.recv() => "hung up",
+    };
+    let told = "the mesh is gone, with its tasks and files";
+    anyhow::ensure!(is_end, "{why}: {told}");
+    // Without a standard error there is nobody to tell.
+    let _ = writeln!(std::io::stderr(), "testnet: {told}");
+    Ok(())
 }
 
 async fn run(command: Command) -> Result<()> {
@@ -94,7 +101,15 @@ async fn run(command: Command) -> Result<()> {
                 .context("the demo is stuck")??;
             match json {
                 true => print(&serde_json::to_string_pretty(&findings)?),
-                false => print(&format!("\n{}", findings.table())),
+                false => {
+                    let slow =
+                        "\n\nA debug build is several times slower: --release measures fairly.";
+                    let slow = if cfg!(debug_assertions) { slow } else { "" };
+                    print(&format!(
+                        "\n{}{slow}\n\nTo try it yourself: cargo run --release -p testnet -- up",
+                        findings.table()
+                    ))
+                }
             }
         }
         Command::Up(arguments) => up::run(&program, &arguments).await,

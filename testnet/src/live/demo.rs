@@ -54,8 +54,12 @@ pub struct Findings {
 /// # Errors
 /// If anything in it does not happen: the demo is a test that a person can read.
 pub async fn play(program: &Program, talk: &Talk) -> Result<Findings> {
-    talk.title("Five machines, no head node");
     let mut mesh = Mesh::empty()?;
+    talk.title("Five machines, no head node");
+    talk.step(
+        "each machine is a daemon of its own, a process here on loopback; GPUs are simulated",
+    );
+    talk.step(&format!("all files are in {}, and go with it at the end", mesh.root().display()));
     let join = found(&mut mesh, program, talk).await?;
 
     talk.title("Submitting from any peer");
@@ -65,7 +69,7 @@ pub async fn play(program: &Program, talk: &Talk) -> Result<Findings> {
     talk.title("Losing the controller");
     let outcome = lose_controller(&mut mesh, talk).await?;
 
-    talk.step("cleaning up: every daemon, task and file of the demo");
+    talk.step("cleaning up: every daemon, task and file of the demo is removed");
     mesh.stop().await?;
     Ok(Findings {
         join,
@@ -89,31 +93,41 @@ impl Findings {
             promise,
         };
         table(&[
-            figure("joining the mesh, median", self.join.median_ms, "ms", None),
-            figure("submit to first byte, median", self.first_byte.median_ms, "ms", None),
+            figure("join the mesh by a ticket, median", self.join.median_ms, "ms", None),
             figure(
-                "submit to exit, median",
+                "gpuvine run: start to first output, median",
+                self.first_byte.median_ms,
+                "ms",
+                None,
+            ),
+            figure(
+                "gpuvine run -- true: start to exit, median",
                 self.short_task.median_ms,
                 "ms",
                 Some("at most 10 ms"),
             ),
-            figure("submit to exit, 90th percentile", self.short_task.p90_ms, "ms", None),
+            figure("the same, 90th percentile", self.short_task.p90_ms, "ms", None),
+            figure("the same, 99th percentile", self.short_task.p99_ms, "ms", Some("no cliff")),
+            figure("the same, slowest", self.short_task.max_ms, "ms", None),
+            figure("controller killed: until all follow the next", self.failover_ms, "ms", None),
             figure(
-                "submit to exit, 99th percentile",
-                self.short_task.p99_ms,
-                "ms",
-                Some("no cliff"),
-            ),
-            figure("submit to exit, slowest", self.short_task.max_ms, "ms", None),
-            figure("kill -9 of the controller to the next", self.failover_ms, "ms", None),
-            figure(
-                "kill -9 of the controller to new work done",
+                "controller killed: until a new task is done",
                 self.placed_after_kill_ms,
                 "ms",
                 Some("at most 3,000 ms"),
             ),
-            figure("running tasks untouched", self.tasks_untouched as f64, "tasks", Some("all")),
-            figure("restart to running task found again", self.found_again_ms, "ms", None),
+            figure(
+                "controller killed: running tasks untouched",
+                self.tasks_untouched as f64,
+                "tasks",
+                Some("all"),
+            ),
+            figure(
+                "daemon restarted: until its task is found again",
+                self.found_again_ms,
+                "ms",
+                None,
+            ),
         ])
     }
 }
@@ -123,8 +137,8 @@ async fn found(mesh: &mut Mesh, program: &Program, talk: &Talk) -> Result<Spread
     for (name, gpus) in NODES {
         let founder = mesh.nodes.is_empty();
         talk.step(&match founder {
-            true => format!("{name} founds a mesh with {gpus}"),
-            false => format!("{name} joins by a ticket, with {gpus}"),
+            true => format!("{name}, {}: founds the mesh", owns(gpus)),
+            false => format!("{name}, {}: joins by a ticket of alpha", owns(gpus)),
         });
         let watch = Stopwatch::start();
         mesh.add(program, name, &["--gpus", gpus]).await?;
@@ -140,7 +154,10 @@ async fn found(mesh: &mut Mesh, program: &Program, talk: &Talk) -> Result<Spread
         }
     }
     let controller = mesh.settle().await?;
-    talk.done(&format!("all five see each other; {controller} is the controller"));
+    talk.done(&format!(
+        "all five see each other, and have elected {controller} as controller: it hands GPUs out"
+    ));
+    talk.step("on epsilon: gpuvine nodes");
     talk.show(&mesh.node("epsilon")?.output(&["nodes"]).await?);
     Spread::of(joins).context("somebody joined")
 }
@@ -155,7 +172,7 @@ async fn submit_from_three(mesh: &Mesh, talk: &Talk) -> Result<Spread> {
     ] {
         let node = mesh.nodes.iter().find(|node| node.name == from).context("it was started")?;
         let arguments = [&["run"], asks, &["--", "sh", "-c", script]].concat();
-        talk.step(&format!("on {from}: gpuvine run {} -- sh -c '...'", asks.join(" ")));
+        talk.step(&format!("on {from}: gpuvine run {} -- sh -c 'echo hello ...'", asks.join(" ")));
         let watch = Stopwatch::start();
         let output = node.output(&arguments).await?;
         times.push(watch.ms());
@@ -165,7 +182,9 @@ async fn submit_from_three(mesh: &Mesh, talk: &Talk) -> Result<Spread> {
 }
 
 async fn short_tasks(node: &Node, talk: &Talk) -> Result<Spread> {
-    talk.step(&format!("{SHORT_TASKS} short tasks, one after the other, from a node without GPUs"));
+    talk.step(&format!(
+        "on epsilon, which has no GPU: gpuvine run --gpus 1 -- true, {SHORT_TASKS} times in a row"
+    ));
     let mut times = Vec::new();
     for run in 0..WARM_UP + SHORT_TASKS {
         let watch = Stopwatch::start();
@@ -182,10 +201,18 @@ async fn short_tasks(node: &Node, talk: &Talk) -> Result<Spread> {
     }
     let spread = Spread::of(times).context("tasks ran")?;
     talk.done(&format!(
-        "submit to exit: median {:.1} ms, 99th percentile {:.1} ms",
+        "from submission to exit: half took {:.1} ms or less, 99 of 100 took {:.1} ms or less",
         spread.median_ms, spread.p99_ms
     ));
     Ok(spread)
+}
+
+/// What a machine owns, in words.
+fn owns(gpus: &str) -> String {
+    match gpus.strip_prefix("sim:") {
+        Some(gpus) => gpus.replace('x', " x "),
+        None => "no GPU".into(),
+    }
 }
 
 struct Lost {
@@ -205,38 +232,46 @@ async fn lose_controller(mesh: &mut Mesh, talk: &Talk) -> Result<Lost> {
         .filter(|name| *name != old)
         .take(3)
         .collect();
-    talk.step(&format!("three tasks that count, submitted on {}", homes.join(", ")));
+    talk.step(&format!(
+        "three tasks that print 1, 2, 3, ..., submitted on {}; the first runs on {old} itself",
+        homes.join(", ")
+    ));
     let mut counters = Vec::new();
     for home in &homes {
         // One of them on the controller's own machine: its daemon dies, the task does not.
         let place = if counters.is_empty() { Some(old.as_str()) } else { None };
         counters.push(Counter::start(mesh.node(home)?, place).await?);
     }
-    talk.show(&mesh.node(&homes[0])?.output(&["gpus"]).await?);
+    let home = mesh.node(&homes[0])?;
+    let running = |view: &View| view.gpus.iter().filter(|gpu| gpu.state == "leased").count();
+    home.until("all three run", |view| (running(view) == 3).then_some(())).await?;
+    talk.step(&format!("on {}: gpuvine gpus", homes[0]));
+    talk.show(&home.output(&["gpus"]).await?);
 
-    talk.step(&format!("kill -9 of {old}, the controller"));
+    talk.step(&format!("kill -9 of the daemon of {old}, the controller"));
     let watch = Stopwatch::start();
     mesh.node(&old)?.kill().await?;
     let quick = mesh.node(&homes[2])?.output(&["run", "-q", "--gpus", "1", "--", "true"]);
     quick.await.context("new work is placed after the controller is gone")?;
     let placed_ms = watch.ms();
     talk.done(&format!(
-        "new work submitted on {} was done {placed_ms:.0} ms after the kill",
+        "a new task, submitted on {} at once, was placed and done {placed_ms:.0} ms after the kill",
         homes[2]
     ));
 
     let (new, failover_ms) = next_controller(mesh, &old, &watch).await?;
-    talk.done(&format!("{new} is the controller now"));
-    let status = mesh.node(&homes[2])?.output(&["status"]).await?;
-    talk.show(&status);
+    talk.done(&format!("{new} is the controller now; nobody had to do anything"));
 
     let mut untouched = 0;
     for counter in &mut counters {
         untouched += usize::from(counter.runs_on().await?);
     }
-    talk.done(&format!("{untouched} of {} tasks run on, untouched", counters.len()));
+    talk.done(&format!(
+        "{untouched} of {} counting tasks run on as the same processes, also the one on {old}",
+        counters.len()
+    ));
 
-    talk.step(&format!("starting {old} again"));
+    talk.step(&format!("starting the daemon of {old} again"));
     let watch = Stopwatch::start();
     let node = mesh.node(&old)?;
     node.start(None).await?;
@@ -247,7 +282,7 @@ async fn lose_controller(mesh: &mut Mesh, talk: &Talk) -> Result<Lost> {
     .await?;
     let found_again_ms = watch.ms();
     counters[0].goes_on().await?;
-    talk.done("it has the same id, found its task again, and the output goes on");
+    talk.done("it found its running task again; the count goes on, and no number is missing");
     for counter in counters {
         counter.stop().await?;
     }

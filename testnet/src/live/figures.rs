@@ -55,7 +55,10 @@ pub fn table(figures: &[Figure]) -> String {
     for figure in figures {
         table.add_row([
             figure.what.clone(),
-            format!("{:.1}", figure.value),
+            match figure.value.fract() {
+                0.0 => format!("{:.0}", figure.value),
+                _ => format!("{:.1}", figure.value),
+            },
             figure.unit.to_owned(),
             figure.promise.unwrap_or("").to_owned(),
         ]);

@@ -52,13 +52,14 @@ fn instructions(mesh: &Mesh, program: &Program) -> String {
     let prefix: Vec<_> = program.prefix.iter().map(|word| word.to_string_lossy()).collect();
     let root = mesh.root().display();
     format!(
-        "\nThe mesh runs until Ctrl-C. In another terminal:\n\n  \
+        "\nThe mesh runs until Ctrl-C, which removes it with its tasks and files. In another \
+         terminal:\n\n  \
          alias gpuvine='{} {}'\n  \
          gpuvine --dir {root}/n1 gpus\n  \
          gpuvine --dir {root}/n1 run --gpus 1 -- \
          sh -c 'echo GPU $CUDA_VISIBLE_DEVICES of $GPUVINE_NODE'\n  \
          gpuvine --dir {root}/n1 status\n\n\
-         Each node is a folder, n1 to n{}; its log is beside it.",
+         Each node is a folder of {root}, n1 to n{}; its log is beside it.",
         program.path.display(),
         prefix.join(" "),
         mesh.nodes.len()

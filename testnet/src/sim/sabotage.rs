@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn a_second_living_attempt_is_seen() {
-        caught(Sabotage::DenyTasks, "one_attempt_per_job", "reset,isolate");
+        caught(Sabotage::DenyTasks, "one_attempt_per_job", "reset,kill");
     }
 
     #[test]

@@ -1,11 +1,13 @@
 //! What the node says of a task: that it runs, refuses, is lost, has ended; and what the user says
 //! of it.
 
+use std::collections::BTreeMap;
+
 use super::{
     ASK_AGAIN, ATTACH_FIRST, ATTACH_LONGEST, ATTEMPTS_MAX, ENDED_MAX, Effect, Jobs, MAY_NOT_SUBMIT,
     REFUSED_FIRST, growing,
 };
-use crate::core::control::{Message, REFUSED_MAX};
+use crate::core::control::{BARRED_MAX, Message, REFUSED_MAX};
 use crate::core::grant::Refusal;
 use crate::core::id::{JobId, NodeId};
 use crate::core::job::{JobState, Place, Rejection};
@@ -15,6 +17,16 @@ use crate::core::task::{Outcome, TaskId};
 use crate::core::time::{Instant, WallTime};
 
 impl Jobs {
+    /// What nodes have refused a job that waits, the latest last, each node once.
+    pub fn refusals(&self, job: JobId) -> impl Iterator<Item = (NodeId, Refusal)> {
+        let entry = self.jobs.get(&job).filter(|entry| !entry.record.state.is_ended());
+        let barred = entry.into_iter().flat_map(|entry| &entry.barred);
+        let barred = barred.map(|(node, _)| (*node, Refusal::NoDirectory));
+        let refused = entry.into_iter().flat_map(|entry| &entry.refused);
+        let refused = refused.map(|(grant, refusal)| (grant.node, refusal.clone()));
+        barred.chain(refused).collect::<BTreeMap<_, _>>().into_iter()
+    }
+
     pub(super) fn on_running(
         &mut self,
         task: TaskId,
@@ -67,6 +79,18 @@ impl Jobs {
                 self.reject(task.job, Rejection::Refused { why }, at, out);
                 return;
             }
+            Refusal::NoDirectory => {
+                let start = (grant.node, grant.incarnation);
+                entry.barred.retain(|(node, _)| *node != start.0);
+                entry.barred.push(start);
+                if entry.barred.len() >= BARRED_MAX || task.attempt.0 >= ATTEMPTS_MAX {
+                    self.reject_barred(task.job, at, out);
+                    return;
+                }
+                entry.record.task.attempt = task.attempt.next();
+                self.wait_again(task.job, 0, now, out);
+                return;
+            }
             Refusal::CannotStart { why, .. } if task.attempt.0 >= ATTEMPTS_MAX => {
                 let why = format!("{ATTEMPTS_MAX} attempts could not be started, the last: {why}");
                 self.reject(task.job, Rejection::Refused { why }, at, out);
@@ -110,6 +134,15 @@ impl Jobs {
         } else {
             self.set_due(job, Some(now + growing(REFUSED_FIRST, tries, ASK_AGAIN)));
         }
+    }
+
+    /// Ends a job whose directory is nowhere, unless no node has said so: then it waits on.
+    pub(super) fn reject_barred(&mut self, job: JobId, at: WallTime, out: &mut Outbox<Effect>) {
+        let Some(entry) = self.jobs.get(&job).filter(|entry| !entry.barred.is_empty()) else {
+            return;
+        };
+        let nodes = entry.barred.iter().map(|(node, _)| *node).collect();
+        self.reject(job, Rejection::NoDirectory { nodes }, at, out);
     }
 
     /// Whether a task is known to run, or was offered without an answer.

@@ -29,7 +29,14 @@ pub(super) fn answers(cast: &Cast, desk: u8, task: TaskId, seen: &Report) -> Vec
     let reigns = Input::Reigns { term, members: Vec::new() };
     controller.handle(reigns, &fleet, Instant::ZERO, &mut out);
     let need = cast.spec(cast.job(task.job)).need;
-    let ask = Ask { task, need, owner: "user".into(), key: None, refused: Vec::new() };
+    let ask = Ask {
+        task,
+        need,
+        owner: "user".into(),
+        key: None,
+        refused: Vec::new(),
+        barred: Vec::new(),
+    };
     let home = cast.nodes[cast.job(task.job)];
     let received = Input::Received(home, Message::Ask(ask));
     controller.handle(received, &fleet, Instant::ZERO, &mut out);
