@@ -152,7 +152,7 @@ async fn a_run_whose_whole_node_is_gone_ends_with_one_line() {
     let run = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
     started.written().await;
     mesh.stop().await.unwrap();
-    let ended = tokio::time::timeout(PATIENCE, run.wait_with_output()).await;
+    let ended = timeout(PATIENCE, run.wait_with_output()).await;
     let output = ended.unwrap().unwrap();
     let told = text(&output.stderr);
     assert_eq!((code(&output), told.lines().count()), (1, 1), "{told}");
