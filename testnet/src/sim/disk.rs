@@ -26,6 +26,14 @@ pub(crate) struct Image {
     pub(crate) peers: BTreeSet<usize>,
 }
 
+/// What a crash leaves of the commit that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    Fence,
+    All,
+}
+
 /// A disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
@@ -39,6 +47,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// A disk with what is on this one now, and nothing of what is not.
+    pub(crate) fn copy(&self) -> Self {
+        Self { image: self.image.clone(), ..Self::default() }
+    }
+
     /// Asks for a write. True if it is the first that waits: a commit is to be begun.
     pub(crate) fn ask(&mut self, write: Write) -> bool {
         self.pending.push_back(write);
@@ -67,10 +80,17 @@ impl Disk {
         done
     }
 
-    /// A crash: a commit that is under way is there or not, as a whole; what waited is gone.
-    pub(crate) fn crash(&mut self, survives: bool) {
-        if survives {
-            self.finish();
+    /// A crash: a commit that is under way is there or not, as a whole; what waited is gone. The
+    /// numbers that only grow are in a file of their own, which is written before.
+    pub(crate) fn crash(&mut self, left: Left) {
+        match left {
+            Left::Nothing => {}
+            Left::Fence => {
+                let fence = |write: &&Write| matches!(write, Write::Incarnation(_) | Write::Term(_));
+                let commit = self.pending.iter().take(self.committing);
+                commit.filter(fence).for_each(|write| self.image.apply(write));
+            }
+            Left::All => drop(self.finish()),
         }
         self.pending.clear();
         self.committing = 0;

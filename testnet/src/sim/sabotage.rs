@@ -31,12 +31,19 @@ pub enum Sabotage {
     FalseOutcomes,
     /// A grant is presented by somebody else.
     StolenGrants,
+    /// Once the mesh has come to rest, homes present no grants.
+    NoOffers,
+    /// An assertion of the core fails.
+    Panics,
+    /// A node does not remember what has ended.
+    ForgetOutcomes,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::options::{Options, Wishes};
+    use crate::sim::options::Wishes;
+    use crate::sim::sweep::attempt;
 
     /// Seeds that are tried until one of them shows the break.
     const SEEDS: u64 = 60;
@@ -46,8 +53,7 @@ mod tests {
         let wishes = Wishes { faults: Some(faults.parse().unwrap()), ..Wishes::default() };
         let mut broken = Vec::new();
         for seed in 0..SEEDS {
-            let world = crate::sim::run(Options::draw(seed, &wishes), false, Some(sabotage));
-            broken.extend(world.violation().map(|broken| broken.rule));
+            broken.extend(attempt(seed, &wishes, Some(sabotage)).err().map(|broken| broken.rule));
             if broken.contains(&rule) {
                 return;
             }
@@ -118,6 +124,21 @@ mod tests {
     #[test]
     fn a_mesh_that_stands_still_is_seen() {
         caught(Sabotage::NoTimers, "comes_to_rest", "kill,reset");
+    }
+
+    #[test]
+    fn a_mesh_at_rest_that_does_no_work_is_seen() {
+        caught(Sabotage::NoOffers, "works_again", "none");
+    }
+
+    #[test]
+    fn a_core_that_panics_is_seen() {
+        caught(Sabotage::Panics, "nothing_panics", "none");
+    }
+
+    #[test]
+    fn a_job_that_is_run_again_is_seen() {
+        caught(Sabotage::ForgetOutcomes, "no_second_run", "reset,isolate");
     }
 
     #[test]

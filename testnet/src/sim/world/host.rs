@@ -58,6 +58,7 @@ impl World {
             Frame::Acknowledge => {
                 self.close_node(id);
                 self.input(machine, Input::Ledger(Ledger::Acknowledged { task }));
+                self.heard(machine, task);
             }
             Frame::Closed => self.close_node(id),
             _ => {}
@@ -75,10 +76,12 @@ impl World {
             waiting.push((id, true));
             return;
         }
-        let lie = self.sabotage == Some(Sabotage::DenyTasks);
         let home = self.streams.get(&id).map(|stream| stream.home);
         let home = home.map(|home| self.machines[home].id);
         let hosted = self.machines[machine].memory.hosted.get(&task);
+        let ended = hosted.is_some_and(|hosted| hosted.ended.is_some());
+        let forgets = self.sabotage == Some(Sabotage::ForgetOutcomes) && ended;
+        let lie = self.sabotage == Some(Sabotage::DenyTasks) || forgets;
         match hosted.filter(|hosted| !lie && Some(hosted.home) == home) {
             Some(hosted) => {
                 let ended = hosted.ended.clone();
@@ -104,6 +107,7 @@ impl World {
         self.frame(id, answer, true);
         if let Some((outcome, at)) = ended {
             self.frame(id, Frame::Ended(outcome, at), true);
+            self.await_acknowledgement(machine, id);
         }
         if let Some(now) = stop {
             self.stop(machine, task, now);
@@ -257,7 +261,9 @@ impl World {
                     .collect();
                 for id in following {
                     self.frame(id, Frame::Ended(outcome.clone(), at), true);
+                    self.await_acknowledgement(machine, id);
                 }
+                self.keep_outcome(machine, task);
             }
         }
     }
