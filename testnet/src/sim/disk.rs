@@ -86,7 +86,8 @@ impl Disk {
         match left {
             Left::Nothing => {}
             Left::Fence => {
-                let fence = |write: &&Write| matches!(write, Write::Incarnation(_) | Write::Term(_));
+                let fence =
+                    |write: &&Write| matches!(write, Write::Incarnation(_) | Write::Term(_));
                 let commit = self.pending.iter().take(self.committing);
                 commit.filter(fence).for_each(|write| self.image.apply(write));
             }

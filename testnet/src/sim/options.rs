@@ -88,6 +88,22 @@ impl Fault {
         Self::Prune,
     ];
 
+    /// Whether it lasts as long as there are faults, and does not strike now and then.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::Lossy
+                | Self::GossipLoss
+                | Self::Drift
+                | Self::SlowDisk
+                | Self::NoStart
+                | Self::Stubborn
+                | Self::Cancel
+                | Self::Torn
+                | Self::Prune
+        )
+    }
+
     fn name(self) -> String {
         format!("{self:?}").to_ascii_lowercase()
     }

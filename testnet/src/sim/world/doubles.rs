@@ -11,6 +11,7 @@ use super::{Undo, World};
 use crate::sim::invariants::Fact;
 use crate::sim::machine::Machine;
 use crate::sim::network::LinkId;
+use crate::sim::options::Fault;
 
 /// Machines of one run that are copied, and that vanish, at most.
 const COPIES_MAX: usize = 2;
@@ -110,8 +111,15 @@ impl World {
         let originals: Vec<usize> = (0..self.options.gpus.len()).collect();
         let vanished = originals.iter().filter(gone).count();
         let left = originals.len() - vanished;
+        // Of machines with disks of the first minute some know no other address.
+        let needed = machine == 0 && self.options.faults.has(Fault::OldDisk);
         let twin = self.holders(self.machines[machine].id).count() > 1;
-        if vanished < VANISHED_MAX && left > 2 && !twin && !self.machines[machine].gone_for_good {
+        if vanished < VANISHED_MAX
+            && left > 2
+            && !needed
+            && !twin
+            && !self.machines[machine].gone_for_good
+        {
             self.remove(machine);
         }
     }

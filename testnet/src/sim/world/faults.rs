@@ -48,7 +48,8 @@ impl World {
         if !self.striking {
             return;
         }
-        let faults: Vec<Fault> = self.options.faults.0.iter().copied().collect();
+        let strikes = |fault: &Fault| !fault.lasts();
+        let faults: Vec<Fault> = self.options.faults.0.iter().copied().filter(strikes).collect();
         if let Some(fault) = faults.choose(&mut self.chance).copied() {
             self.strike(fault);
         }
@@ -135,7 +136,6 @@ impl World {
             Fault::Split | Fault::OneWay | Fault::Isolate | Fault::Slow | Fault::Reset => {
                 self.strike_network(fault, machine);
             }
-            // These last as long as the chaos.
             Fault::Lossy
             | Fault::GossipLoss
             | Fault::Drift

@@ -129,7 +129,8 @@ impl World {
             .iter()
             .filter_map(|(id, _)| self.ids.get(&id).copied())
             .filter(|peer| {
-                !self.are_twins(*peer, machine) && !self.machines[machine].disk.image.peers.contains(peer)
+                !self.are_twins(*peer, machine)
+                    && !self.machines[machine].disk.image.peers.contains(peer)
             })
             .collect();
         for peer in known {

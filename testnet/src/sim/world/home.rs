@@ -80,10 +80,10 @@ impl World {
         }
         for number in begun {
             // There and back, and at times much later than another that was asked for after it.
-            let late = if self.rng.random_bool(0.1) { 20 } else { 1 };
+            let late = if self.rng.random_bool(0.1) { self.rng.random_range(0..2_000) } else { 0 };
             let takes = self.network.delay(machine, peer) + self.network.delay(peer, machine);
             let event = Event::Opened { machine, life, number };
-            self.agenda.at(now + takes * late, event);
+            self.agenda.at(now + takes + Duration::from_millis(late), event);
         }
     }
 
@@ -96,9 +96,8 @@ impl World {
             On::Here => Some((machine, None)),
             On::Link(link, since) => {
                 let peer = self.network.get(link).map(|found| found.other(machine));
-                let cut = |peer| {
-                    self.network.is_cut(machine, peer) || self.network.is_cut(peer, machine)
-                };
+                let cut =
+                    |peer| self.network.is_cut(machine, peer) || self.network.is_cut(peer, machine);
                 if peer.is_some_and(cut) && self.now.since(since) < OPEN_WAIT {
                     let event = Event::Opened { machine, life: here.life, number };
                     self.agenda.at(self.now + OPEN_AGAIN, event);
