@@ -190,12 +190,12 @@ impl Driver {
             Request::JobStored { job, ended } => {
                 self.input(Input::Job(job::Input::Stored { job, ended }));
             }
-            Request::Knows { task, reply } => {
-                let known = self.node.ledger().has(task);
-                if !known {
+            Request::Trace { task, home, reply } => {
+                let trace = self.node.ledger().trace(task, home);
+                if trace == ledger::Trace::Nothing {
                     self.input(Input::Ledger(ledger::Input::Forswear { task }));
                 }
-                let _ = reply.send(known);
+                let _ = reply.send(trace);
             }
             // Handled by the loop.
             Request::Leave => {}

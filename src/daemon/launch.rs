@@ -124,9 +124,7 @@ impl Launcher {
                         inbox.ledger(Input::Gone { task }).await;
                         ended_in.send_replace(Some((outcome, clock::wall())));
                         tasks.prepare();
-                        if let Some(oldest) = table.ended(task) {
-                            tasks.forget(oldest).await;
-                        }
+                        make_room(task, &inbox, &table, &tasks).await;
                     }
                 }
             }
@@ -170,8 +168,17 @@ impl Launcher {
             ended: watch::channel(Some((outcome, clock::wall()))).1,
             tasks: self.tasks.clone(),
         }));
-        if let Some(oldest) = self.table.ended(task) {
-            self.tasks.forget(oldest).await;
-        }
+        make_room(task, &self.inbox, &self.table, &self.tasks).await;
+    }
+}
+
+/// A task has ended: the outcome of another is given up for it, if that is one too many.
+async fn make_room(task: TaskId, inbox: &Inbox, table: &Table, tasks: &Tasks) {
+    if let Some(oldest) = table.ended(task) {
+        let (task, home) = (oldest.task, oldest.home);
+        // In this order: whoever does not find it any more hears that it was here.
+        inbox.ledger(Input::GivenUp { task, home }).await;
+        table.give_up(task);
+        tasks.forget(task).await;
     }
 }

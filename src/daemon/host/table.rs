@@ -101,17 +101,21 @@ impl Table {
         self.0.news.send_replace(());
     }
 
-    /// It has ended; answers a task that is to be forgotten for it.
-    pub(crate) fn ended(&self, task: TaskId) -> Option<TaskId> {
+    /// It has ended; answers one whose outcome is to be given up for it.
+    pub(crate) fn ended(&self, task: TaskId) -> Option<Arc<Hosted>> {
         let mut tasks = self.lock();
         tasks.unheard.push_back(task);
         if tasks.unheard.len() <= UNHEARD_MAX {
             return None;
         }
         let oldest = tasks.unheard.pop_front()?;
-        tasks.known.remove(&oldest);
         tracing::warn!(task = %oldest, "an outcome is given up: its home has not asked for it");
-        Some(oldest)
+        tasks.known.get(&oldest).cloned()
+    }
+
+    /// It has been given up.
+    pub(crate) fn give_up(&self, task: TaskId) {
+        self.lock().known.remove(&task);
     }
 
     /// Its home knows that it has ended; answers a task that is to be forgotten for it.
@@ -167,10 +171,10 @@ mod tests {
     fn what_a_home_has_not_heard_is_not_forgotten_for_what_others_have() {
         let table = Table::default();
         let task = |job| TaskId { job: JobId::from_bits(job), attempt: Attempt(1) };
-        assert_eq!(table.ended(task(0)), None);
+        assert!(table.ended(task(0)).is_none());
         let mut forgotten = Vec::new();
         for number in 1..=300 {
-            forgotten.extend(table.ended(task(number)));
+            assert!(table.ended(task(number)).is_none());
             forgotten.extend(table.heard(task(number)));
             // Told twice is told once.
             assert_eq!(table.heard(task(number)), None);

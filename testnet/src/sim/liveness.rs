@@ -15,6 +15,9 @@ use super::world::{Event, User, World};
 /// How often it is looked whether all is well.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// When the last of what was sent to a machine that vanished has come back.
+const RETURN_WITHIN: Duration = Duration::from_secs(30);
+
 /// How long a job on a mesh at peace may take.
 const PROBE_WITHIN: Duration = Duration::from_secs(20);
 
@@ -109,6 +112,13 @@ impl World {
     pub(crate) fn settle(&mut self) {
         if !self.wait_for_rest(self.options.calm, "comes_to_rest") {
             return;
+        }
+        if self.machines.iter().any(|machine| machine.gone_for_good) {
+            // What was sent to a machine that vanished just now comes back.
+            self.run(RETURN_WITHIN);
+            if !self.wait_for_rest(self.options.calm, "comes_to_rest") {
+                return;
+            }
         }
         if self.present().all(|(_, machine)| machine.gpus.is_empty()) {
             return;

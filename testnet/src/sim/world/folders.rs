@@ -3,6 +3,8 @@
 
 use std::collections::VecDeque;
 
+use gpuvine::core::ledger::Input as Ledger;
+use gpuvine::core::node::Input;
 use gpuvine::core::task::TaskId;
 use gpuvine::core::time::Duration;
 
@@ -34,6 +36,10 @@ impl World {
         if let Some(oldest) = one_too_many(unheard, most) {
             self.checks.see(&Fact::GivenUp { machine, task: oldest });
             self.say(machine, "gives up", format_args!("the outcome of {oldest}"));
+            let home = self.machines[machine].memory.hosted.get(&oldest).map(|hosted| hosted.home);
+            if let Some(home) = home {
+                self.input(machine, Input::Ledger(Ledger::GivenUp { task: oldest, home }));
+            }
             self.forget_folder(machine, oldest);
         }
     }
