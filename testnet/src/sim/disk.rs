@@ -121,3 +121,22 @@ impl Image {
 pub(crate) fn is_end(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended { .. })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_commit_leaves_the_fence_and_no_record() {
+        let mut disk = Disk::default();
+        for write in [Write::Term(Term(3)), Write::Seniority(5), Write::Incarnation(Incarnation(2))]
+        {
+            disk.ask(write);
+        }
+        assert!(disk.begin());
+        disk.ask(Write::Term(Term(4)));
+        disk.crash(Left::Fence);
+        let Image { incarnation, term, seniority, .. } = disk.image;
+        assert_eq!((incarnation, term, seniority), (Incarnation(2), Term(3), None));
+    }
+}

@@ -31,9 +31,8 @@ impl Invariant for Rule {
                 }
             }
             Fact::Gone { task, .. } | Fact::Lost { task } => {
-                if self.alive.get(&task.job).is_some_and(|(alive, _)| alive == task) {
-                    self.alive.remove(&task.job);
-                }
+                let one_of_two = |_: &JobId, (alive, _): &mut (TaskId, usize)| alive == task;
+                self.alive.extract_if(task.job..=task.job, one_of_two).for_each(drop);
             }
             _ => {}
         }

@@ -7,6 +7,7 @@ use gpuvine::core::time::Duration;
 
 use super::Scenario;
 use super::story::{Story, all_see_all, has_ended, is_well, node, runs, secs, sees, state, waits};
+use crate::sim::options::Fault;
 use crate::sim::world::World;
 
 pub(super) const ALL: &[Scenario] = &[
@@ -20,6 +21,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario { name: "an impossible job is told so while a link is lost", play: impossible_lost },
     Scenario { name: "a lost claim is learnt of later", play: lost_claim },
     Scenario { name: "a place of the other half's reign is kept", play: same_term },
+    Scenario { name: "a job whose outcome was given up is not run again", play: given_up },
     Scenario { name: "a request is kept although its reason changes", play: busy_news },
 ];
 
@@ -195,6 +197,27 @@ fn same_term() -> World {
     story.pass(secs(5));
     story.world.heal();
     story.until("they meet", all_see_all);
+    story.ends_well()
+}
+
+fn given_up() -> World {
+    let mut story = Story::of(&[4, 0, 0]);
+    story.world.options.faults.0.insert(Fault::Prune);
+    for _ in 0..3 {
+        let job = story.run(1, 1, secs(3));
+        story.until("it runs", |world| runs(world, 1, job));
+    }
+    let job = story.run(1, 1, Duration::from_millis(10));
+    story.until_the_moment("the last one starts", |world| world.machines[0].processes.len() == 4);
+    // Its home does not hear that it was accepted, nor how all of them end.
+    story.world.isolate(1);
+    story.until("its outcome is given up", |world| world.machines[0].endings.len() == 2);
+    story.pass(secs(30));
+    story.world.heal();
+    story.until("its user is told that it is lost", |world| {
+        let state = state(world, 1, job);
+        matches!(state, Some(JobState::Ended { outcome: Outcome::Lost { .. }, .. }))
+    });
     story.ends_well()
 }
 

@@ -11,10 +11,10 @@ use super::{Undo, World};
 use crate::sim::invariants::Fact;
 use crate::sim::machine::Machine;
 use crate::sim::network::LinkId;
-use crate::sim::options::Fault;
 
-/// Machines of one run that are copied, and that vanish, at most.
-const COPIES_MAX: usize = 2;
+/// Machines of one run that are copied, and that vanish, at most. Two that were copied may each
+/// know only where the other's copy was, and nobody finds them then.
+const COPIES_MAX: usize = 1;
 const VANISHED_MAX: usize = 2;
 
 impl World {
@@ -52,7 +52,8 @@ impl World {
         let right = |at: &usize| self.machines.get(*at).is_some_and(|at| at.id == node);
         let named: Vec<usize> = named.filter(right).collect();
         let there = named.iter().copied().find(|at| self.machines[*at].is_up());
-        if let Some(to) = there.or_else(|| named.first().copied()).or(self.machine_of(node)) {
+        if let Some(to) = there.or_else(|| named.first().copied()).or_else(|| self.machine_of(node))
+        {
             self.dial(from, to);
         }
     }
@@ -111,17 +112,32 @@ impl World {
         let originals: Vec<usize> = (0..self.options.gpus.len()).collect();
         let vanished = originals.iter().filter(gone).count();
         let left = originals.len() - vanished;
-        // Of machines with disks of the first minute some know no other address.
-        let needed = machine == 0 && self.options.faults.has(Fault::OldDisk);
         let twin = self.holders(self.machines[machine].id).count() > 1;
         if vanished < VANISHED_MAX
             && left > 2
-            && !needed
+            && self.would_meet_without(machine)
             && !twin
             && !self.machines[machine].gone_for_good
         {
             self.remove(machine);
         }
+    }
+
+    /// Whether the others know enough of each other on their disks, old ones too, to meet again
+    /// without this machine: if not, only people could tell them.
+    fn would_meet_without(&self, machine: usize) -> bool {
+        let others = (0..self.options.gpus.len()).filter(|at| *at != machine);
+        let mut apart: Vec<usize> = others.filter(|at| !self.machines[*at].gone_for_good).collect();
+        let remembers = |one: usize, other: usize| {
+            let here = &self.machines[one];
+            let images = [Some(&here.disk.image), here.disk.saved.as_ref(), here.old_disk.as_ref()];
+            images.into_iter().flatten().all(|image| image.peers.contains(&other))
+        };
+        let mut edge: Vec<usize> = apart.pop().into_iter().collect();
+        while let Some(at) = edge.pop() {
+            edge.extend(apart.extract_if(.., |to| remembers(at, *to) || remembers(*to, at)));
+        }
+        apart.is_empty()
     }
 
     /// A machine is never seen again.

@@ -79,11 +79,11 @@ impl World {
             }
         }
         for number in begun {
-            // There and back, and at times much later than another that was asked for after it.
-            let late = if self.rng.random_bool(0.1) { self.rng.random_range(0..2_000) } else { 0 };
+            // There and back, and often later than others that were asked for after it.
+            let late = if self.rng.random_bool(0.4) { self.rng.random_range(1..8) } else { 1 };
             let takes = self.network.delay(machine, peer) + self.network.delay(peer, machine);
             let event = Event::Opened { machine, life, number };
-            self.agenda.at(now + takes + Duration::from_millis(late), event);
+            self.agenda.at(now + takes * late, event);
         }
     }
 
@@ -128,6 +128,7 @@ impl World {
         let Some(home) = self.machines[machine].memory.homes.get_mut(&of) else { return };
         let current = home.stream.and(home.latest);
         let wanted = match current {
+            Some(_) if self.sabotage == Some(Sabotage::KeepStreams) => false,
             Some(current) => first.replaces(task, current),
             None => home.latest.is_none_or(|latest| task >= latest),
         };
