@@ -356,7 +356,8 @@ impl Driver {
         self.changed();
         let Some(record) = self.node.jobs().find(job) else { return };
         let ran = match &record.state {
-            JobState::Ended { .. } => Some(true),
+            // One that was lost on its way has no node to be told.
+            JobState::Ended { place, .. } => Some(place.is_some()),
             JobState::Rejected { .. } => Some(false),
             _ => None,
         };

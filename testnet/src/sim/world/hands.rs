@@ -105,9 +105,12 @@ impl World {
             JobState::Starting { grant } => format!("starting term {}", grant.term),
             JobState::Waiting { reason } => format!("waiting {reason:?}"),
         };
-        let (task, rejected) = (record.task, matches!(record.state, JobState::Rejected { .. }));
+        let (task, never_ran) = (
+            record.task,
+            matches!(record.state, JobState::Rejected { .. } | JobState::Ended { place: None, .. }),
+        );
         self.say(machine, "job", format_args!("{task} {state}"));
-        if rejected {
+        if never_ran {
             self.drop_home(machine, job);
         }
     }
