@@ -24,6 +24,7 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario { name: "an impossible job is told so while a link is lost", play: impossible_lost },
     Scenario { name: "a lost claim is learnt of later", play: lost_claim },
     Scenario { name: "a place of the other half's reign is kept", play: same_term },
+    Scenario { name: "a machine whose copy was there in its place is itself", play: in_its_place },
     Scenario { name: "a stream that comes late gives way to a later offer", play: late_stream },
     Scenario { name: "a job whose outcome was given up is not run again", play: given_up },
     Scenario { name: "a request is kept although its reason changes", play: busy_news },
@@ -201,6 +202,26 @@ fn same_term() -> World {
     story.pass(secs(5));
     story.world.heal();
     story.until("they meet", all_see_all);
+    story.ends_well()
+}
+
+fn in_its_place() -> World {
+    let mut story = Story::of(&[1, 1, 1]);
+    let Some(copy) = story.world.copy(1) else { return story.world };
+    story.world.kill(1);
+    story.world.start(copy);
+    let shows = |world: &World, machine: usize| {
+        let id = world.machines[1].id;
+        let report = node(world, 0).and_then(|node| Some(node.directory().get(id)?.report()));
+        report.is_some_and(|report| report.gpu(&world.machines[machine].gpus[0].uuid).is_some())
+    };
+    story.until("the copy is taken for it", |world| shows(world, copy));
+    story.pass(secs(10));
+    story.world.remove(copy);
+    story.pass(secs(30));
+    // With the very number that its copy had, and as much to say.
+    story.world.start(1);
+    story.until("it is seen as it is", |world| shows(world, 1));
     story.ends_well()
 }
 
