@@ -93,8 +93,9 @@ impl Checks {
             Box::new(grant_used_once::Rule::default()),
             Box::new(jobs_survive::Rule::default()),
             Box::new(no_belief_kills::Rule::default()),
-            Box::new(no_second_run::Rule::default()),
+            // The worse of the two first.
             Box::new(one_attempt_per_job::Rule::default()),
+            Box::new(no_second_run::Rule::default()),
             Box::new(one_lease_per_gpu::Rule::default()),
             Box::new(outcome_recorded_once::Rule::default()),
             Box::new(queue_keeps_order::Rule::default()),

@@ -56,9 +56,9 @@ impl Story {
 
     /// Waits for something, and looks after every event.
     pub(super) fn until_the_moment(&mut self, what: &str, is_so: impl Fn(&World) -> bool) {
-        let end = self.world.elapsed() + PATIENCE;
+        let end = self.world.now + PATIENCE;
         while self.world.violation().is_none() && !is_so(&self.world) {
-            if self.world.elapsed() > end {
+            if self.world.agenda.next().is_none_or(|next| next > end) {
                 self.world.checks.fail("the_story_goes_on", format!("it never happens: {what}"));
                 return;
             }
