@@ -13,6 +13,7 @@
 //! offer, and the news that leases changed.
 //! Always true: a GPU has at most one lease; its number only grows; a lease is never ended by time.
 
+mod given_up;
 mod slots;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::given_up::Trace;
 use self::slots::Slot;
 use super::grant::{Grant, Refusal};
 use super::id::{Attempt, GpuUuid, Incarnation, JobId, LeaseSeq, NodeId, Reign};
@@ -82,6 +84,13 @@ pub enum Input {
     Forswear {
         /// The task.
         task: TaskId,
+    },
+    /// The task has ended, its home has not asked how, and it is not kept any longer.
+    GivenUp {
+        /// The task.
+        task: TaskId,
+        /// The job's home.
+        home: NodeId,
     },
     /// No process of the task is left, or none was ever started.
     Gone {
@@ -176,6 +185,8 @@ pub struct Ledger {
     /// The latest attempt of each job, and the order in which jobs were met.
     attempts: BTreeMap<JobId, Attempt>,
     met: VecDeque<JobId>,
+    /// Tasks whose outcome was given up, the oldest first, and their homes.
+    given_up: VecDeque<(TaskId, NodeId)>,
 }
 
 /// One lease.
@@ -199,16 +210,18 @@ impl Ledger {
             leases: BTreeMap::new(),
             attempts: BTreeMap::new(),
             met: VecDeque::new(),
+            given_up: VecDeque::new(),
         }
     }
 
     /// Handles one input.
     pub fn handle(&mut self, input: Input, out: &mut Outbox<Effect>) {
         match input {
-            Input::Acknowledged { .. } => {}
+            Input::Acknowledged { task } => self.on_acknowledged(task),
             Input::Adopt(record) => self.on_adopt(record, out),
             Input::CommandEnded { task } => self.on_state(task, LeaseState::Draining, out),
             Input::Forswear { task } => self.on_forswear(task),
+            Input::GivenUp { task, home } => self.on_given_up(task, home),
             Input::Gone { task } => self.on_gone(task, out),
             Input::Incarnation(incarnation) => self.incarnation = incarnation,
             Input::Inventory(gpus) => self.on_inventory(gpus, out),

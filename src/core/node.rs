@@ -10,15 +10,15 @@ mod route;
 #[cfg(test)]
 mod tests;
 
-use rand::SeedableRng as _;
 use rand::rngs::ChaCha12Rng;
+use rand::{RngExt as _, SeedableRng as _};
 
 pub use self::census::Census;
 pub use self::config::Config;
 use super::controller::{self, Controller};
 use super::directory::Directory;
 use super::election::{self, Election};
-use super::id::{Incarnation, NodeId, Reign, Term};
+use super::id::{Incarnation, NodeId, Reign, Term, Version};
 use super::job::{self, Jobs};
 use super::ledger::{self, Ledger};
 use super::membership::{self, Membership};
@@ -143,12 +143,13 @@ impl Node {
     pub fn new(config: Config, now: Instant) -> Self {
         let me = config.key.id();
         let mut rng = ChaCha12Rng::from_seed(config.seed);
+        let first = Version(rng.random::<u32>().into());
         let mut fork = || ChaCha12Rng::from_rng(&mut rng);
         let key = config.key;
         // One who does not know its place yet comes after all others.
         let seniority = config.seniority.unwrap_or(NO_PLACE);
         let mut reporting =
-            Reporting::new(key.clone(), config.incarnation, seniority, config.facts);
+            Reporting::new(key.clone(), config.incarnation, first, seniority, config.facts);
         let mut ledger = Ledger::new(me, config.incarnation, config.ledger);
         if !config.rights.node {
             // It says so itself, so that nobody has to meet it to know.

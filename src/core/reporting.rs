@@ -6,6 +6,10 @@
 //!
 //! In: what changes. Out: new signed reports, and which of them to gossip.
 //! Always true: (incarnation, version) only grows, also over what others remember of this node.
+//!
+//! An incarnation may be taken twice: by a disk that was put back, by a copy of the machine. So the
+//! versions of a start begin anywhere: were they counted from one, two different reports could have
+//! the same age, and neither would ever take the other's place.
 
 use std::collections::BTreeMap;
 
@@ -75,6 +79,8 @@ pub enum Effect {
 #[derive(Debug)]
 pub struct Reporting {
     key: Key,
+    /// The version with which an incarnation begins.
+    first: Version,
     report: Report,
     signed: Signed<Report>,
     /// What is to be said of leases when there is more to say, or when it is time: how far they
@@ -86,12 +92,18 @@ pub struct Reporting {
 }
 
 impl Reporting {
-    /// The first report of this start of the node.
-    pub fn new(key: Key, incarnation: Incarnation, seniority: u64, facts: Facts) -> Self {
+    /// The first report of this start of the node, of which `first` is drawn by chance.
+    pub fn new(
+        key: Key,
+        incarnation: Incarnation,
+        first: Version,
+        seniority: u64,
+        facts: Facts,
+    ) -> Self {
         let report = Report {
             node: key.id(),
             incarnation,
-            version: Version(1),
+            version: first,
             name: facts.name,
             labels: facts.labels,
             priority: facts.priority,
@@ -108,7 +120,7 @@ impl Reporting {
             gpuless_tasks: Vec::new(),
         };
         let signed = key.sign(report.clone());
-        Self { key, report, signed, pending: None, gossiped: None, news: true }
+        Self { key, first, report, signed, pending: None, gossiped: None, news: true }
     }
 
     /// The same for a node that takes no tasks.
@@ -164,7 +176,7 @@ impl Reporting {
                 // number of its own, or grants for that one would be honoured here.
                 if (incarnation, version) >= self.report.age() {
                     next.incarnation = incarnation.next();
-                    next.version = Version(0);
+                    next.version = self.first;
                 }
             }
             Input::Proof(proof) => next.proof = proof,
@@ -217,7 +229,7 @@ mod tests {
             memory_bytes: 0,
             software: "s".into(),
         };
-        Reporting::new(Key::from_seed(&[1; 32]), Incarnation(3), 0, facts)
+        Reporting::new(Key::from_seed(&[1; 32]), Incarnation(3), Version(7), 0, facts)
     }
 
     fn handle(reporting: &mut Reporting, input: Input, now: Instant) -> Vec<Effect> {
@@ -287,7 +299,7 @@ mod tests {
         let mut reporting = reporting();
         let seen = Input::NewerSeen(Incarnation(9), Version(40));
         handle(&mut reporting, seen, T0);
-        assert_eq!(reporting.signed().value().age(), (Incarnation(10), Version(1)));
+        assert_eq!(reporting.signed().value().age(), (Incarnation(10), Version(8)));
         let old = Input::NewerSeen(Incarnation(2), Version(99));
         assert!(handle(&mut reporting, old, T0).is_empty());
     }

@@ -234,12 +234,12 @@ impl Driver {
             Request::JobStored { job, ended } => {
                 self.input(Input::Job(job::Input::Stored { job, ended }));
             }
-            Request::Knows { task, reply } => {
-                let known = self.node.ledger().has(task);
-                if !known {
+            Request::Trace { task, home, reply } => {
+                let trace = self.node.ledger().trace(task, home);
+                if trace == ledger::Trace::Nothing {
                     self.input(Input::Ledger(ledger::Input::Forswear { task }));
                 }
-                let _ = reply.send(known);
+                let _ = reply.send(trace);
             }
             // Handled by the loop.
             Request::Leave => {}
@@ -403,7 +403,8 @@ impl Driver {
         self.changed();
         let Some(record) = self.node.jobs().find(job) else { return };
         let ran = match &record.state {
-            JobState::Ended { .. } => Some(true),
+            // One that was lost on its way has no node to be told.
+            JobState::Ended { place, .. } => Some(place.is_some()),
             JobState::Rejected { .. } => Some(false),
             _ => None,
         };

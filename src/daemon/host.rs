@@ -17,8 +17,10 @@ use super::home::Offer;
 use super::inbox::{Answer, Inbox, Offered};
 use super::launch::Launcher;
 use super::stream::{Reader, StreamError, TaskStream, Writer, split};
+use crate::clock;
 use crate::core::id::NodeId;
-use crate::core::task::TaskId;
+use crate::core::ledger::Trace;
+use crate::core::task::{Outcome, TaskId};
 use crate::core::time::Duration;
 use crate::wire::task::{Frame, Offsets, ToHome, ToNode};
 
@@ -149,13 +151,16 @@ impl Host {
         reader: Reader,
         mut writer: Writer,
     ) -> Result<(), StreamError> {
+        let ended = self.table.find(task);
         // The ledger is asked, so that an offer of this very attempt that is still on its way can
         // not be accepted after the home was told that nobody knows it.
-        let known = self.inbox.knows(task).await.ok_or(StreamError::Closed)?;
-        let hosted = match known {
+        let trace = self.inbox.trace(task, caller.node).await.ok_or(StreamError::Closed)?;
+        let hosted = match (trace, ended) {
             // Between its lease and its start it is not in the table yet: the home asks again.
-            true => Some(self.table.wait(task).await.ok_or(StreamError::Closed)?),
-            false => self.table.find(task),
+            (Trace::Leased, _) => Some(self.table.wait(task).await.ok_or(StreamError::Closed)?),
+            (_, Some(ended)) => Some(ended),
+            (Trace::GivenUp, None) => return self.own_up(task, reader, writer).await,
+            (Trace::Nothing, None) => self.table.find(task),
         };
         let Some(hosted) = hosted.filter(|hosted| hosted.home == caller.node) else {
             writer.control(&ToHome::Unknown).await?;
@@ -166,6 +171,24 @@ impl Host {
         let stdin_taken = *hosted.stdin.taken().borrow();
         writer.control(&ToHome::Attached { since, stdin_taken, stdin_received }).await?;
         self.stream(hosted, follow, reader, writer).await
+    }
+
+    /// Its home comes back for a task whose outcome has been given up.
+    async fn own_up(
+        &self,
+        task: TaskId,
+        mut reader: Reader,
+        mut writer: Writer,
+    ) -> Result<(), StreamError> {
+        let why = "its outcome was kept for its home for as long as there was room".to_owned();
+        let outcome = Outcome::Lost { why };
+        writer.control(&ToHome::Ended { outcome, at: clock::wall() }).await?;
+        let answer = tokio::time::timeout(PATIENCE, reader.next::<ToNode>()).await;
+        if let Ok(Frame::Control(ToNode::Acknowledge)) = answer.unwrap_or(Err(StreamError::Closed))
+        {
+            self.inbox.acknowledged(task).await;
+        }
+        Ok(())
     }
 
     /// Both directions of a home's stream, until the task has ended and its home knows it.

@@ -10,7 +10,7 @@ use crate::api;
 use crate::core::grant::{Grant, Refusal};
 use crate::core::id::{GpuUuid, JobId, NodeId, Term};
 use crate::core::job::{self, JobRecord};
-use crate::core::ledger::{self, LeaseRecord};
+use crate::core::ledger::{self, LeaseRecord, Trace};
 use crate::core::request::Need;
 use crate::core::signed::Signed;
 use crate::core::task::{Command, TaskId};
@@ -28,8 +28,8 @@ pub(crate) enum Request {
     Gpus(Reading),
     /// About a job, from its stream.
     Job(job::Input),
-    /// A home asks for a task: is there a lease, or was there? If not there never will be.
-    Knows { task: TaskId, reply: oneshot::Sender<bool> },
+    /// A home asks for its task: is there a lease, or was there? If not there never will be.
+    Trace { task: TaskId, home: NodeId, reply: oneshot::Sender<Trace> },
     /// The daemon shall leave the mesh and stop.
     Leave,
     /// About a lease, from its task.
@@ -195,9 +195,9 @@ impl Inbox {
         self.ask(|reply| Request::Offer { offered: Box::new(offered), reply }).await
     }
 
-    /// Whether the ledger knows a task. If it does not, it never will.
-    pub(crate) async fn knows(&self, task: TaskId) -> Option<bool> {
-        self.ask(|reply| Request::Knows { task, reply }).await
+    /// What the ledger knows of a home's task. If that is nothing, it never will know it.
+    pub(crate) async fn trace(&self, task: TaskId, home: NodeId) -> Option<Trace> {
+        self.ask(|reply| Request::Trace { task, home, reply }).await
     }
 
     /// The home of a task knows its outcome.

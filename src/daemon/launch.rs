@@ -130,9 +130,7 @@ impl Launcher {
                         ended_in.send_replace(Some((outcome, clock::wall())));
                         over.stdin.close();
                         tasks.prepare();
-                        if let Some(oldest) = table.ended(task) {
-                            oldest.forget().await;
-                        }
+                        make_room(task, &inbox, &table).await;
                     }
                 }
             }
@@ -181,9 +179,18 @@ impl Launcher {
             ended: watch::channel(Some((outcome, clock::wall()))).1,
             tasks: self.tasks.clone(),
         }));
-        if let Some(oldest) = self.table.ended(task) {
-            oldest.forget().await;
-        }
+        make_room(task, &self.inbox, &self.table).await;
+    }
+}
+
+/// A task has ended: the outcome of another is given up for it, if that is one too many.
+async fn make_room(task: TaskId, inbox: &Inbox, table: &Table) {
+    if let Some(oldest) = table.ended(task) {
+        let (task, home) = (oldest.task, oldest.home);
+        // In this order: whoever does not find it any more hears that it was here.
+        inbox.ledger(Input::GivenUp { task, home }).await;
+        table.give_up(task);
+        oldest.forget().await;
     }
 }
 

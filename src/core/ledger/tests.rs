@@ -258,6 +258,23 @@ fn a_gpu_that_vanishes_under_a_task_is_broken_and_stays_so_when_it_ends() {
 }
 
 #[test]
+fn a_task_whose_outcome_is_given_up_was_here_for_its_home_alone_until_that_knows() {
+    let mut ledger = ledger();
+    assert_eq!(ledger.trace(task(1), node(2)), Trace::Nothing);
+    handle(&mut ledger, Input::GivenUp { task: task(1), home: node(2) });
+    assert_eq!(ledger.trace(task(1), node(2)), Trace::GivenUp);
+    assert_eq!(ledger.trace(task(1), node(3)), Trace::Nothing);
+    handle(&mut ledger, Input::Acknowledged { task: task(1) });
+    assert_eq!(ledger.trace(task(1), node(2)), Trace::Nothing);
+    // It remembers many, and not all.
+    (0..10_000).for_each(|job| {
+        handle(&mut ledger, Input::GivenUp { task: task(job), home: node(2) });
+    });
+    assert_eq!(ledger.trace(task(0), node(2)), Trace::Nothing);
+    assert_eq!(ledger.trace(task(9_000), node(2)), Trace::GivenUp);
+}
+
+#[test]
 fn a_draining_node_and_a_full_one_refuse() {
     let mut full = ledger();
     for job in 1..=3 {

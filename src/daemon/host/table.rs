@@ -111,7 +111,7 @@ impl Table {
         self.0.news.send_replace(());
     }
 
-    /// It has ended; answers a task that is to be forgotten for it.
+    /// It has ended; answers one whose outcome is to be given up for it.
     pub(crate) fn ended(&self, task: TaskId) -> Option<Arc<Hosted>> {
         let mut tasks = self.lock();
         tasks.unheard.push_back(task);
@@ -120,7 +120,12 @@ impl Table {
         }
         let oldest = tasks.unheard.pop_front()?;
         tracing::warn!(task = %oldest, "an outcome is given up: its home has not asked for it");
-        tasks.known.remove(&oldest)
+        tasks.known.get(&oldest).cloned()
+    }
+
+    /// It has been given up.
+    pub(crate) fn give_up(&self, task: TaskId) {
+        self.lock().known.remove(&task);
     }
 
     /// Its home knows that it has ended; answers a task that is to be forgotten for it.

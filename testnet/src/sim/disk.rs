@@ -26,6 +26,14 @@ pub(crate) struct Image {
     pub(crate) peers: BTreeSet<usize>,
 }
 
+/// What a crash leaves of the commit that is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    Nothing,
+    Fence,
+    All,
+}
+
 /// A disk.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Disk {
@@ -39,6 +47,11 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
+    /// A disk with what is on this one now, and nothing of what is not.
+    pub(crate) fn copy(&self) -> Self {
+        Self { image: self.image.clone(), ..Self::default() }
+    }
+
     /// Asks for a write. True if it is the first that waits: a commit is to be begun.
     pub(crate) fn ask(&mut self, write: Write) -> bool {
         self.pending.push_back(write);
@@ -67,10 +80,18 @@ impl Disk {
         done
     }
 
-    /// A crash: a commit that is under way is there or not, as a whole; what waited is gone.
-    pub(crate) fn crash(&mut self, survives: bool) {
-        if survives {
-            self.finish();
+    /// A crash: a commit that is under way is there or not, as a whole; what waited is gone. The
+    /// numbers that only grow are in a file of their own, which is written before.
+    pub(crate) fn crash(&mut self, left: Left) {
+        match left {
+            Left::Nothing => {}
+            Left::Fence => {
+                let fence =
+                    |write: &&Write| matches!(write, Write::Incarnation(_) | Write::Term(_));
+                let commit = self.pending.iter().take(self.committing);
+                commit.filter(fence).for_each(|write| self.image.apply(write));
+            }
+            Left::All => drop(self.finish()),
         }
         self.pending.clear();
         self.committing = 0;
@@ -99,4 +120,23 @@ impl Image {
 /// Whether a record is that of a task's end.
 pub(crate) fn is_end(record: &JobRecord) -> bool {
     matches!(record.state, JobState::Ended { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_torn_commit_leaves_the_fence_and_no_record() {
+        let mut disk = Disk::default();
+        for write in [Write::Term(Term(3)), Write::Seniority(5), Write::Incarnation(Incarnation(2))]
+        {
+            disk.ask(write);
+        }
+        assert!(disk.begin());
+        disk.ask(Write::Term(Term(4)));
+        disk.crash(Left::Fence);
+        let Image { incarnation, term, seniority, .. } = disk.image;
+        assert_eq!((incarnation, term, seniority), (Incarnation(2), Term(3), None));
+    }
 }

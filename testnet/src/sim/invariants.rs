@@ -7,6 +7,7 @@ mod directory_only_newer;
 mod grant_used_once;
 mod jobs_survive;
 mod no_belief_kills;
+mod no_second_run;
 mod one_attempt_per_job;
 mod one_lease_per_gpu;
 mod outcome_recorded_once;
@@ -32,12 +33,18 @@ pub(crate) enum Fact<'a> {
     Boots { machine: usize, old: bool },
     /// A user cancels.
     Cancelled { job: JobId },
+    /// A machine's disk, and with it its identity, is copied to another.
+    Copied { original: usize, copy: usize },
     /// A job's record is gone from a disk, as its home wants.
     Forgotten { machine: usize, job: JobId },
+    /// A node does not keep the outcome of a task any longer, which its home has not heard.
+    GivenUp { machine: usize, task: TaskId },
     /// All processes of a task have ended.
     Gone { task: TaskId, outcome: &'a Outcome },
     /// A task's machine lost power.
     Lost { task: TaskId },
+    /// A machine lost power, and what it had not synced.
+    PowerLost { machine: usize },
     /// A daemon has read its jobs.
     Recalled { machine: usize, node: &'a Node },
     /// A task's process runs.
@@ -86,7 +93,9 @@ impl Checks {
             Box::new(grant_used_once::Rule::default()),
             Box::new(jobs_survive::Rule::default()),
             Box::new(no_belief_kills::Rule::default()),
+            // The worse of the two first.
             Box::new(one_attempt_per_job::Rule::default()),
+            Box::new(no_second_run::Rule::default()),
             Box::new(one_lease_per_gpu::Rule::default()),
             Box::new(outcome_recorded_once::Rule::default()),
             Box::new(queue_keeps_order::Rule::default()),

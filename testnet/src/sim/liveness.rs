@@ -2,9 +2,10 @@
 //! every job ended, nothing held by nobody.
 
 use gpuvine::core::id::{JobId, Reign};
-use gpuvine::core::job::JobState;
+use gpuvine::core::job::{JobRecord, JobState};
 use gpuvine::core::report::NodeState;
 use gpuvine::core::request::Need;
+use gpuvine::core::task::TaskId;
 use gpuvine::core::time::Duration;
 use rand::RngExt as _;
 
@@ -14,6 +15,9 @@ use super::world::{Event, User, World};
 /// How often it is looked whether all is well.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
+/// When the last of what was sent to a machine that vanished has come back.
+const RETURN_WITHIN: Duration = Duration::from_secs(30);
+
 /// How long a job on a mesh at peace may take.
 const PROBE_WITHIN: Duration = Duration::from_secs(20);
 
@@ -22,7 +26,8 @@ impl World {
     pub(crate) fn unrest(&self) -> Result<(), String> {
         let mut reigns: Vec<(usize, Reign)> = Vec::new();
         let mut digests = Vec::new();
-        for (index, machine) in self.machines.iter().enumerate() {
+        let present = self.present().count();
+        for (index, machine) in self.present() {
             let Some(node) = &machine.node else { return Err(format!("n{index} is down")) };
             if machine.frozen {
                 return Err(format!("n{index} is frozen"));
@@ -34,7 +39,7 @@ impl World {
                 return Err(format!("n{index} has given up its controller"));
             }
             let alive = node.directory().alive().count();
-            if alive != self.machines.len() {
+            if alive != present {
                 return Err(format!("n{index} sees {alive} nodes alive"));
             }
             if node.report().state != NodeState::Serving {
@@ -52,11 +57,12 @@ impl World {
         self.jobs_at_rest()
     }
 
-    /// Every job has ended, and nobody holds a GPU for nobody.
+    /// Every job has ended that can, and nobody holds a GPU for nobody.
     fn jobs_at_rest(&self) -> Result<(), String> {
-        for (index, machine) in self.machines.iter().enumerate() {
+        for (index, machine) in self.present() {
             let Some(node) = &machine.node else { continue };
-            if let Some(job) = node.jobs().iter().find(|job| !job.state.is_ended()) {
+            let mut jobs = node.jobs().iter();
+            if let Some(job) = jobs.find(|job| !job.state.is_ended() && !self.is_stranded(job)) {
                 return Err(format!("n{index}: job {} is {:?}", job.task, job.state));
             }
             if let Some(task) = machine.processes.keys().next() {
@@ -73,11 +79,33 @@ impl World {
             if shown.len() != machine.gpus.len() {
                 return Err(format!("n{index} shows {} GPUs", shown.len()));
             }
-            if node.controller().waiting() > 0 {
+            let mut waiting = node.controller().queue();
+            if waiting.any(|((_, task), _)| !self.waits_for_ever(*task)) {
                 return Err(format!("n{index}: requests wait that nobody has"));
             }
         }
         Ok(())
+    }
+
+    /// Whether a job is bound to a machine that vanished: it was placed there, and its home comes
+    /// back to it for as long as it takes; or only that one could run it, and may return.
+    fn is_stranded(&self, job: &JobRecord) -> bool {
+        let gone = |node| !self.present().any(|(_, machine)| machine.id == node);
+        match &job.state {
+            JobState::Starting { grant } => gone(grant.node),
+            JobState::Running { place, connected: false, .. } => gone(place.node),
+            JobState::Waiting { .. } => {
+                !self.present().any(|(_, machine)| machine.could_fill(&job.spec.need))
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a request is that of such a job.
+    fn waits_for_ever(&self, task: TaskId) -> bool {
+        let homes = self.present().filter_map(|(_, machine)| machine.node.as_ref());
+        let mut jobs = homes.filter_map(|node| node.jobs().find(task.job));
+        jobs.any(|job| job.task == task && !job.state.is_ended() && self.is_stranded(job))
     }
 
     /// Waits until all is well, then sees whether work is done from everywhere.
@@ -85,10 +113,18 @@ impl World {
         if !self.wait_for_rest(self.options.calm, "comes_to_rest") {
             return;
         }
-        if self.machines.iter().all(|machine| machine.gpus.is_empty()) {
+        if self.machines.iter().any(|machine| machine.gone_for_good) {
+            // What was sent to a machine that vanished just now comes back.
+            self.run(RETURN_WITHIN);
+            if !self.wait_for_rest(self.options.calm, "comes_to_rest") {
+                return;
+            }
+        }
+        if self.present().all(|(_, machine)| machine.gpus.is_empty()) {
             return;
         }
-        for machine in 0..self.machines.len() {
+        let present: Vec<usize> = self.present().map(|(index, _)| index).collect();
+        for machine in present {
             let job = JobId::from_bits(self.rng.random());
             let need = Need { gpus: 1, ..Need::default() };
             let temper = Temper { runs: Duration::from_millis(100), ..Temper::default() };

@@ -6,11 +6,13 @@ use gpuvine::core::id::{GpuUuid, JobId, LeaseSeq, NodeId};
 use gpuvine::core::ledger::LeaseRecord;
 use gpuvine::core::node::Node;
 use gpuvine::core::report::{Gpu, GpuHealth};
+use gpuvine::core::request::Need;
 use gpuvine::core::signed::Key;
 use gpuvine::core::task::{Outcome, TaskId};
 use gpuvine::core::time::{Duration, Instant, WallTime};
 
 use super::disk::{Disk, Image};
+use super::network::LinkId;
 use super::streams::{First, StreamId};
 use super::world::Event;
 
@@ -37,20 +39,41 @@ pub(crate) struct Temper {
     pub(crate) unkillable: Duration,
 }
 
-/// A stream that waits for a link.
+/// A stream that is being opened, or waits for a link to be opened on.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) number: u64,
+    /// The home that wants it.
+    pub(crate) home: u64,
     pub(crate) task: TaskId,
-    pub(crate) node: usize,
+    pub(crate) node: NodeId,
     pub(crate) first: First,
+    pub(crate) on: On,
 }
 
-/// The home's side of one job.
-#[derive(Clone, Debug, Default)]
+/// Where a stream is being opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum On {
+    /// Nowhere yet: there is no link.
+    Nothing,
+    /// On a link, since then.
+    Link(LinkId, Instant),
+    /// Within the machine.
+    Here,
+}
+
+/// The home's side of one job: `daemon::home`, which holds one stream at a time.
+#[derive(Clone, Debug)]
 pub(crate) struct Home {
+    /// A stop that was ordered: said again on every new stream.
     pub(crate) stop: Option<bool>,
     pub(crate) stream: Option<StreamId>,
+    /// The latest task that it had a stream for.
+    pub(crate) latest: Option<TaskId>,
+    /// Streams for it that are being opened.
+    pub(crate) openings: usize,
+    /// Nobody orders anything any more: it ends with the last opening.
+    pub(crate) let_go: bool,
 }
 
 /// What a daemon knows and forgets when it is killed.
@@ -59,12 +82,18 @@ pub(crate) struct Memory {
     /// Offers that the ledger has not answered: by which stream they came.
     pub(crate) offers: BTreeMap<u64, StreamId>,
     pub(crate) offers_made: u64,
-    pub(crate) homes: BTreeMap<JobId, Home>,
+    pub(crate) homes: BTreeMap<u64, Home>,
+    pub(crate) homes_made: u64,
+    /// The homes of jobs that have not ended.
+    pub(crate) home_of: BTreeMap<JobId, u64>,
     pub(crate) openings: Vec<Opening>,
     /// Tasks that are being started, and streams that wait for that.
     pub(crate) starting: BTreeMap<TaskId, Vec<(StreamId, bool)>>,
     /// Tasks that run or have ended here.
     pub(crate) hosted: BTreeMap<TaskId, Hosted>,
+    /// Of those that have ended the ones whose homes do not know it yet, and do; the oldest first.
+    pub(crate) unheard: VecDeque<TaskId>,
+    pub(crate) heard: VecDeque<TaskId>,
 }
 
 /// A task that streams may be about.
@@ -87,6 +116,8 @@ pub(crate) struct Machine {
     pub(crate) memory: Memory,
     /// When the node's timer is due, as it was last put on the agenda.
     pub(crate) timer: Option<Instant>,
+    /// Never seen again.
+    pub(crate) gone_for_good: bool,
     /// Stopped by SIGSTOP, or asleep: what happens meanwhile waits.
     pub(crate) frozen: bool,
     pub(crate) asleep: bool,
@@ -114,6 +145,7 @@ impl Machine {
             boot: 1,
             memory: Memory::default(),
             timer: None,
+            gone_for_good: false,
             frozen: false,
             asleep: false,
             held: VecDeque::new(),
@@ -127,8 +159,23 @@ impl Machine {
         }
     }
 
+    /// A new machine with the identity of another.
+    pub(crate) fn twin(index: usize, gpus: usize, of: &Self) -> Self {
+        Self { id: of.id, key: of.key.clone(), ..Self::new(index, gpus) }
+    }
+
     pub(crate) fn is_up(&self) -> bool {
         self.node.is_some()
+    }
+
+    /// Whether it could ever run such a task.
+    pub(crate) fn could_fill(&self, need: &Need) -> bool {
+        let is_it = |gpu: &&Gpu| {
+            let model = gpu.model.to_ascii_lowercase();
+            need.model.as_ref().is_none_or(|wanted| model.contains(&wanted.to_ascii_lowercase()))
+        };
+        need.node.is_none_or(|node| node == self.id)
+            && self.gpus.iter().filter(is_it).count() >= need.gpus as usize
     }
 
     /// The GPUs that the driver shows now.

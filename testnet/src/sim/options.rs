@@ -49,11 +49,20 @@ pub enum Fault {
     Cancel,
     /// A machine starts from an old image of its disk.
     OldDisk,
+    /// A machine's disk is copied to a second one, which starts beside it with the same identity.
+    Clone,
+    /// What was written last before a crash is there in part: a commit's fence without its
+    /// records, a task's files that power loss has emptied.
+    Torn,
+    /// A machine vanishes for good, with its jobs and its tasks.
+    Vanish,
+    /// Nodes keep the outcomes of hardly any task.
+    Prune,
 }
 
 impl Fault {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 23] = [
         Self::Kill,
         Self::Power,
         Self::Freeze,
@@ -73,7 +82,27 @@ impl Fault {
         Self::Leave,
         Self::Cancel,
         Self::OldDisk,
+        Self::Clone,
+        Self::Torn,
+        Self::Vanish,
+        Self::Prune,
     ];
+
+    /// Whether it lasts as long as there are faults, and does not strike now and then.
+    pub(crate) fn lasts(self) -> bool {
+        matches!(
+            self,
+            Self::Lossy
+                | Self::GossipLoss
+                | Self::Drift
+                | Self::SlowDisk
+                | Self::NoStart
+                | Self::Stubborn
+                | Self::Cancel
+                | Self::Torn
+                | Self::Prune
+        )
+    }
 
     fn name(self) -> String {
         format!("{self:?}").to_ascii_lowercase()

@@ -31,23 +31,31 @@ pub enum Sabotage {
     FalseOutcomes,
     /// A grant is presented by somebody else.
     StolenGrants,
+    /// Once the mesh has come to rest, homes present no grants.
+    NoOffers,
+    /// An assertion of the core fails.
+    Panics,
+    /// A node does not remember what has ended.
+    ForgetOutcomes,
+    /// A home keeps its stream although the job was sent elsewhere.
+    KeepStreams,
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sim::options::{Options, Wishes};
+    use crate::sim::options::Wishes;
+    use crate::sim::sweep::attempt;
 
     /// Seeds that are tried until one of them shows the break.
-    const SEEDS: u64 = 60;
+    const SEEDS: u64 = 200;
 
     /// Plays a break until the rule is broken that should be.
     fn caught(sabotage: Sabotage, rule: &str, faults: &str) {
         let wishes = Wishes { faults: Some(faults.parse().unwrap()), ..Wishes::default() };
         let mut broken = Vec::new();
         for seed in 0..SEEDS {
-            let world = crate::sim::run(Options::draw(seed, &wishes), false, Some(sabotage));
-            broken.extend(world.violation().map(|broken| broken.rule));
+            broken.extend(attempt(seed, &wishes, Some(sabotage)).err().map(|broken| broken.rule));
             if broken.contains(&rule) {
                 return;
             }
@@ -67,7 +75,7 @@ mod tests {
 
     #[test]
     fn a_second_living_attempt_is_seen() {
-        caught(Sabotage::DenyTasks, "one_attempt_per_job", "reset,kill");
+        caught(Sabotage::DenyTasks, "one_attempt_per_job", "reset,slow");
     }
 
     #[test]
@@ -118,6 +126,21 @@ mod tests {
     #[test]
     fn a_mesh_that_stands_still_is_seen() {
         caught(Sabotage::NoTimers, "comes_to_rest", "kill,reset");
+    }
+
+    #[test]
+    fn a_mesh_at_rest_that_does_no_work_is_seen() {
+        caught(Sabotage::NoOffers, "works_again", "none");
+    }
+
+    #[test]
+    fn a_core_that_panics_is_seen() {
+        caught(Sabotage::Panics, "nothing_panics", "none");
+    }
+
+    #[test]
+    fn a_job_that_is_run_again_is_seen() {
+        caught(Sabotage::ForgetOutcomes, "no_second_run", "reset,isolate");
     }
 
     #[test]

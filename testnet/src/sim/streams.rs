@@ -34,6 +34,8 @@ pub(crate) enum Frame {
 pub(crate) struct Stream {
     pub(crate) task: TaskId,
     pub(crate) home: usize,
+    /// Which of that machine's homes.
+    pub(crate) of: u64,
     pub(crate) node: usize,
     /// The connection that it is on; none if home and node are one.
     pub(crate) link: Option<LinkId>,
@@ -46,9 +48,34 @@ pub(crate) struct Stream {
     pub(crate) stop: Option<bool>,
 }
 
+impl Stream {
+    /// A stream that has just been opened.
+    pub(crate) fn new(
+        task: TaskId,
+        home: usize,
+        of: u64,
+        node: usize,
+        link: Option<LinkId>,
+    ) -> Self {
+        let (home_open, node_open, follows, stop) = (true, true, false, None);
+        Self { task, home, of, node, link, home_open, node_open, follows, stop }
+    }
+}
+
 /// What a new stream is for.
 #[derive(Clone, Debug)]
 pub(crate) enum First {
     Attach,
     Open(Signed<Grant>),
+}
+
+impl First {
+    /// Whether a stream for a task has to take the place of one about another, or of one about the
+    /// same task: as `daemon::home::Order::replaces`.
+    pub(crate) fn replaces(&self, task: TaskId, current: TaskId) -> bool {
+        match self {
+            Self::Open(_) => task >= current,
+            Self::Attach => task > current,
+        }
+    }
 }

@@ -9,6 +9,7 @@ use gpuvine::core::time::Duration;
 
 use super::invariants::Violation;
 use super::options::{Fault, Faults, Options, Wishes};
+use super::sabotage::Sabotage;
 
 /// Smaller runs that are tried of one that fails.
 const TRIES_MAX: usize = 60;
@@ -72,9 +73,13 @@ pub(crate) fn fresh() -> u64 {
 }
 
 /// One run; a panic is a broken rule too.
-fn attempt(seed: u64, wishes: &Wishes) -> Result<(u64, Duration), Violation> {
+pub(crate) fn attempt(
+    seed: u64,
+    wishes: &Wishes,
+    sabotage: Option<Sabotage>,
+) -> Result<(u64, Duration), Violation> {
     let options = Options::draw(seed, wishes);
-    let world = catch_unwind(AssertUnwindSafe(|| super::run(options, false, None)));
+    let world = catch_unwind(AssertUnwindSafe(|| super::run(options, false, sabotage)));
     match world {
         Ok(world) => match world.violation() {
             None => Ok((world.events(), world.elapsed())),
@@ -109,7 +114,7 @@ pub fn sweep(from: u64, seeds: u64, wishes: &Wishes) -> Result<Done, Box<Failure
                         return;
                     }
                     let seed = from.wrapping_add(number);
-                    match attempt(seed, wishes) {
+                    match attempt(seed, wishes, None) {
                         Ok((count, time)) => {
                             events.fetch_add(count, Ordering::Relaxed);
                             let time = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -153,7 +158,7 @@ fn shrink(seed: u64, mut wishes: Wishes, mut violation: Violation) -> Failure {
             if tries > TRIES_MAX {
                 return None;
             }
-            attempt(seed, &wishes).err().map(|violation| (wishes, violation))
+            attempt(seed, &wishes, None).err().map(|violation| (wishes, violation))
         });
         match better {
             Some((smaller, broken)) => (wishes, violation) = (smaller, broken),

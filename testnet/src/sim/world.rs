@@ -4,7 +4,10 @@
 //! keepers, the disk) is done here in small, with the same answers to the same questions; every
 //! event is one call of [`World::step`].
 
+mod doubles;
+mod event;
 mod faults;
+mod folders;
 mod hands;
 mod home;
 mod host;
@@ -16,166 +19,25 @@ use std::collections::BTreeMap;
 
 use gpuvine::core::grant::Grant;
 use gpuvine::core::id::{JobId, NodeId};
-use gpuvine::core::message::Gossip;
 use gpuvine::core::node::{Input, Node};
 use gpuvine::core::outbox::Outbox;
-use gpuvine::core::request::Need;
 use gpuvine::core::signed::Signed;
-use gpuvine::core::task::{Outcome, TaskId};
 use gpuvine::core::time::{Duration, Instant, WallTime};
 use rand::rngs::ChaCha12Rng;
 
+pub(crate) use self::event::{Event, News, Spawn, Step, User};
 pub(crate) use self::faults::Undo;
 use super::agenda::Agenda;
 use super::invariants::{Checks, Fact, Violation};
 use super::machine::{Machine, Temper};
-use super::network::{Cargo, LinkId, Network};
+use super::network::Network;
 use super::options::Options;
 use super::sabotage::Sabotage;
-use super::streams::{Frame, Stream, StreamId};
+use super::streams::{Stream, StreamId};
 use super::trace::Trace;
 
 /// Events at one instant beyond which somebody is running in circles.
 const SAME_INSTANT_MAX: u32 = 100_000;
-
-/// Something that happens.
-#[derive(Clone, Debug)]
-pub(crate) enum Event {
-    /// Something arrives on a link.
-    Arrive {
-        link: LinkId,
-        to: usize,
-        cargo: Cargo,
-    },
-    /// The faults are over.
-    Calm,
-    /// A commit begins, and is done.
-    Commit {
-        machine: usize,
-        life: u32,
-    },
-    Written {
-        machine: usize,
-        life: u32,
-    },
-    /// Nobody answered a dial.
-    DialFailed {
-        machine: usize,
-        life: u32,
-        peer: usize,
-    },
-    /// A dial reaches its target.
-    Dialled {
-        from: usize,
-        life: u32,
-        to: usize,
-    },
-    /// Gossip arrives.
-    Gossip {
-        to: usize,
-        life: u32,
-        gossip: Gossip,
-    },
-    /// A keeper tells its daemon.
-    Keeper {
-        machine: usize,
-        life: u32,
-        task: TaskId,
-        news: News,
-    },
-    /// A link is open, or gone, at this end.
-    Linked {
-        link: LinkId,
-        at: usize,
-    },
-    LinkGone {
-        link: LinkId,
-        at: usize,
-        peer: usize,
-    },
-    /// Whether a link is still stuck.
-    LinkCheck {
-        link: LinkId,
-        since: Instant,
-    },
-    /// A frame of a stream within one machine.
-    Local {
-        machine: usize,
-        life: u32,
-        stream: StreamId,
-        frame: Frame,
-        to_home: bool,
-    },
-    /// A task's processes go on.
-    Process {
-        machine: usize,
-        boot: u32,
-        task: TaskId,
-        step: Step,
-    },
-    /// A keeper has been told to start a task.
-    Spawn {
-        machine: usize,
-        life: u32,
-        boot: u32,
-        spawn: Box<Spawn>,
-    },
-    /// A stream has waited long enough for its link.
-    StreamWait {
-        machine: usize,
-        life: u32,
-        number: u64,
-    },
-    /// The next fault strikes.
-    Strike,
-    /// The node's timer.
-    Timer {
-        machine: usize,
-        life: u32,
-        at: Instant,
-    },
-    /// A fault is over.
-    Undo(Undo),
-    /// A user does something.
-    User(User),
-}
-
-/// What a keeper is told to start.
-#[derive(Clone, Debug)]
-pub(crate) struct Spawn {
-    pub(crate) lease: gpuvine::core::ledger::LeaseRecord,
-    pub(crate) fails: bool,
-    /// Whether it starts although its daemon dies meanwhile.
-    pub(crate) orphaned: bool,
-}
-
-/// What a keeper says.
-#[derive(Clone, Debug)]
-pub(crate) enum News {
-    Started { home: NodeId },
-    Failed,
-    CommandEnded,
-    Stuck,
-    Gone(Outcome),
-}
-
-/// What a task's processes do next.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    /// The command ends like this.
-    End(Outcome),
-    /// SIGKILL for all of them.
-    Kill,
-    /// None is left.
-    Gone,
-}
-
-/// What a user does.
-#[derive(Clone, Debug)]
-pub(crate) enum User {
-    Submit { machine: usize, job: JobId, need: Need, temper: Temper, name: String },
-    Cancel { machine: usize, job: JobId, now: bool },
-}
 
 /// All of it.
 #[derive(Debug)]
@@ -284,32 +146,6 @@ impl World {
         self.happen(event);
     }
 
-    /// Where an event happens, and in which start of the daemon there; `None`: whichever runs.
-    fn place(event: &Event) -> Option<(usize, Option<u32>)> {
-        match event {
-            Event::Arrive { to, .. } => Some((*to, None)),
-            Event::Linked { at, .. } | Event::LinkGone { at, .. } => Some((*at, None)),
-            Event::DialFailed { machine, life, .. }
-            | Event::Keeper { machine, life, .. }
-            | Event::Local { machine, life, .. }
-            | Event::StreamWait { machine, life, .. }
-            | Event::Timer { machine, life, .. }
-            | Event::Commit { machine, life }
-            | Event::Written { machine, life } => Some((*machine, Some(*life))),
-            Event::Gossip { to, life, .. } => Some((*to, Some(*life))),
-            Event::User(User::Submit { machine, .. } | User::Cancel { machine, .. }) => {
-                Some((*machine, None))
-            }
-            Event::Process { .. }
-            | Event::Spawn { .. }
-            | Event::Dialled { .. }
-            | Event::LinkCheck { .. }
-            | Event::Calm
-            | Event::Strike
-            | Event::Undo(_) => None,
-        }
-    }
-
     fn happen(&mut self, event: Event) {
         if let Event::Process { machine, .. } | Event::Spawn { machine, .. } = &event
             && self.machines[*machine].asleep
@@ -317,7 +153,7 @@ impl World {
             self.machines[*machine].held.push_back(event);
             return;
         }
-        if let Some((machine, life)) = Self::place(&event) {
+        if let Some((machine, life)) = event.place() {
             let at = &mut self.machines[machine];
             if !at.is_up() || life.is_some_and(|life| life != at.life) {
                 return;
@@ -340,6 +176,8 @@ impl World {
             Event::LinkGone { link, at, peer } => self.on_link_gone(link, at, peer),
             Event::LinkCheck { link, since } => self.on_link_check(link, since),
             Event::Local { stream, frame, to_home, .. } => self.on_frame(stream, frame, to_home),
+            Event::Opened { machine, number, .. } => self.on_opened(machine, number),
+            Event::Patience { stream, .. } => self.on_patience(stream),
             Event::Process { machine, boot, task, step } => {
                 self.on_process(machine, boot, task, step);
             }
@@ -394,6 +232,7 @@ impl World {
         let here = &mut self.machines[machine];
         let local = here.clock.local(self.now);
         let Some(node) = here.node.as_mut() else { return };
+        assert!(self.sabotage != Some(Sabotage::Panics), "sabotaged");
         let mut out = Outbox::new();
         node.handle(input, local, wall, &mut out);
         while let Some(effect) = out.pop() {

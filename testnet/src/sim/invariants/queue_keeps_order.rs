@@ -43,6 +43,10 @@ impl Invariant for Rule {
             }
             Fact::Synced { machine, record } => {
                 let job = record.spec.id;
+                if self.homes.entry(job).or_insert(*machine) != machine {
+                    // A copy of its home, which never places it again.
+                    return Ok(());
+                }
                 let before = self.places.get(&job).copied();
                 if before.is_some_and(|before| record.key.is_none_or(|key| key > before)) {
                     let now = record.key;
@@ -50,7 +54,6 @@ impl Invariant for Rule {
                 }
                 if let Some(key) = record.key {
                     self.places.insert(job, key);
-                    self.homes.insert(job, *machine);
                 }
             }
             Fact::Turn { node, .. } => {

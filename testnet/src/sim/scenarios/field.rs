@@ -28,6 +28,8 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario { name: "one job on an idle mesh starts at once", play: idle_mesh },
     Scenario { name: "cancel in every state leaves nothing", play: cancel_everywhere },
     Scenario { name: "a flapping member forces no election", play: flapping_member },
+    Scenario { name: "a submitter that vanishes leaves nothing behind", play: vanished_home },
+    Scenario { name: "a machine that is copied is well without its copy", play: copied },
     Scenario { name: "a killed submitter finds its job again", play: killed_home },
     Scenario { name: "a GPU held by what SIGKILL does not end is not given out", play: stuck },
 ];
@@ -177,6 +179,40 @@ fn refused_start() -> World {
     story.expect("it has not run", |world| !has_ended(world, 0, job));
     story.world.starts_fail = false;
     story.until("it has run", |world| has_ended(world, 0, job));
+    story.ends_well()
+}
+
+fn vanished_home() -> World {
+    let mut story = Story::of(&[1, 0, 0]);
+    let job = story.run(1, 1, secs(30));
+    story.until("it runs", |world| runs(world, 1, job));
+    story.run(1, 1, secs(30));
+    let next = story.run(2, 1, secs(1));
+    story.until("two wait", |world| node(world, 0).is_some_and(|n| n.controller().waiting() == 2));
+    story.world.remove(1);
+    story.pass(secs(15));
+    story.expect("its task runs on", |world| world.machines[0].processes.len() == 1);
+    // What waits for nobody does not hold up what waits behind it.
+    story.until("the next runs", |world| has_ended(world, 2, next));
+    story.expect("the vanished one's is not run", |world| world.machines[0].endings.len() == 2);
+    story.ends_well()
+}
+
+fn copied() -> World {
+    let mut story = Story::of(&[1, 1, 1]);
+    let job = story.run(1, 1, secs(40));
+    story.until("it runs", |world| runs(world, 1, job));
+    let copy = story.world.copy(1);
+    story.expect("there is a copy", |_| copy.is_some());
+    let Some(copy) = copy else { return story.world };
+    story.world.start(copy);
+    for _ in 0..5 {
+        story.pass(secs(3));
+        story.run(0, 1, secs(1));
+        story.run(2, 1, secs(1));
+    }
+    story.world.remove(copy);
+    story.until("it has ended once", |world| has_ended(world, 1, job));
     story.ends_well()
 }
 

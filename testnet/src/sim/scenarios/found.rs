@@ -7,6 +7,10 @@ use gpuvine::core::time::Duration;
 
 use super::Scenario;
 use super::story::{Story, all_see_all, has_ended, is_well, node, runs, secs, sees, state, waits};
+use crate::sim::machine::Opening;
+use crate::sim::options::Fault;
+use crate::sim::sabotage::Sabotage;
+use crate::sim::streams::First;
 use crate::sim::world::World;
 
 pub(super) const ALL: &[Scenario] = &[
@@ -20,6 +24,9 @@ pub(super) const ALL: &[Scenario] = &[
     Scenario { name: "an impossible job is told so while a link is lost", play: impossible_lost },
     Scenario { name: "a lost claim is learnt of later", play: lost_claim },
     Scenario { name: "a place of the other half's reign is kept", play: same_term },
+    Scenario { name: "a machine whose copy was there in its place is itself", play: in_its_place },
+    Scenario { name: "a stream that comes late gives way to a later offer", play: late_stream },
+    Scenario { name: "a job whose outcome was given up is not run again", play: given_up },
     Scenario { name: "a request is kept although its reason changes", play: busy_news },
 ];
 
@@ -198,6 +205,84 @@ fn same_term() -> World {
     story.ends_well()
 }
 
+fn in_its_place() -> World {
+    let mut story = Story::of(&[1, 1, 1]);
+    let Some(copy) = story.world.copy(1) else { return story.world };
+    story.world.kill(1);
+    story.world.start(copy);
+    let shows = |world: &World, machine: usize| {
+        let id = world.machines[1].id;
+        let report = node(world, 0).and_then(|node| Some(node.directory().get(id)?.report()));
+        report.is_some_and(|report| report.gpu(&world.machines[machine].gpus[0].uuid).is_some())
+    };
+    story.until("the copy is taken for it", |world| shows(world, copy));
+    story.pass(secs(10));
+    story.world.remove(copy);
+    story.pass(secs(30));
+    // With the very number that its copy had, and as much to say.
+    story.world.start(1);
+    story.until("it is seen as it is", |world| shows(world, 1));
+    story.ends_well()
+}
+
+/// The streams that the second machine is opening.
+fn opening(world: &World) -> impl Iterator<Item = &Opening> {
+    world.machines[1].memory.openings.iter()
+}
+
+/// Not found here, but with daemons, whose homes held one stream when the simulator's held many.
+fn late_stream() -> World {
+    late_stream_with(None)
+}
+
+fn late_stream_with(sabotage: Option<Sabotage>) -> World {
+    let mut story = Story::of(&[1, 0]);
+    story.world.sabotage = sabotage;
+    let job = story.run(1, 1, secs(1));
+    story.until_the_moment("it is offered", |world| !world.streams.is_empty());
+    for link in story.world.network.of(1) {
+        story.world.reset(link, None);
+    }
+    story.until_the_moment("its home comes back", |world| opening(world).count() == 1);
+    let node = story.world.machines[0].id;
+    story.input(1, Input::Linked(node));
+    story.expect("it comes back twice", |world| opening(world).count() == 2);
+    let Some(late) = story.world.machines[1].memory.openings.pop() else { return story.world };
+    let offered = |world: &World| {
+        let again = opening(world).find(|opening| matches!(opening.first, First::Open(_)));
+        again.map(|opening| opening.number)
+    };
+    story.until_the_moment("it is offered again", |world| offered(world).is_some());
+    let Some(again) = offered(&story.world) else { return story.world };
+    let number = late.number;
+    story.world.machines[1].memory.openings.push(late);
+    story.world.on_opened(1, number);
+    story.world.on_opened(1, again);
+    story.until("it has run", |world| has_ended(world, 1, job));
+    story.ends_well()
+}
+
+fn given_up() -> World {
+    let mut story = Story::of(&[4, 0, 0]);
+    story.world.options.faults.0.insert(Fault::Prune);
+    for _ in 0..3 {
+        let job = story.run(1, 1, secs(3));
+        story.until("it runs", |world| runs(world, 1, job));
+    }
+    let job = story.run(1, 1, Duration::from_millis(10));
+    story.until_the_moment("the last one starts", |world| world.machines[0].processes.len() == 4);
+    // Its home does not hear that it was accepted, nor how all of them end.
+    story.world.isolate(1);
+    story.until("its outcome is given up", |world| world.machines[0].endings.len() == 2);
+    story.pass(secs(30));
+    story.world.heal();
+    story.until("its user is told that it is lost", |world| {
+        let state = state(world, 1, job);
+        matches!(state, Some(JobState::Ended { outcome: Outcome::Lost { .. }, .. }))
+    });
+    story.ends_well()
+}
+
 fn busy_news() -> World {
     let mut story = Story::of(&[1, 0]);
     let job = story.run(1, 1, secs(2));
@@ -214,4 +299,16 @@ fn busy_news() -> World {
         });
     }
     story.ends_well()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A home that keeps the late stream waits for ever, as the daemon's did.
+    #[test]
+    fn a_home_that_keeps_its_stream_is_seen() {
+        let world = late_stream_with(Some(Sabotage::KeepStreams));
+        assert_eq!(world.violation().map(|broken| broken.rule), Some("the_story_goes_on"));
+    }
 }

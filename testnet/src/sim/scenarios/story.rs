@@ -54,6 +54,18 @@ impl Story {
         }
     }
 
+    /// Waits for something, and looks after every event.
+    pub(super) fn until_the_moment(&mut self, what: &str, is_so: impl Fn(&World) -> bool) {
+        let end = self.world.now + PATIENCE;
+        while self.world.violation().is_none() && !is_so(&self.world) {
+            if self.world.agenda.next().is_none_or(|next| next > end) {
+                self.world.checks.fail("the_story_goes_on", format!("it never happens: {what}"));
+                return;
+            }
+            self.world.step();
+        }
+    }
+
     /// Something has to be so now.
     pub(super) fn expect(&mut self, what: &str, is_so: impl Fn(&World) -> bool) {
         if !is_so(&self.world) {
@@ -147,4 +159,27 @@ pub(super) fn all_see_all(world: &World) -> bool {
 /// How many others a machine takes for alive.
 pub(super) fn sees(world: &World, machine: usize) -> usize {
     node(world, machine).map_or(0, |node| node.directory().alive().count() - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn broken(story: &Story) -> Option<&'static str> {
+        story.world.violation().map(|broken| broken.rule)
+    }
+
+    #[test]
+    fn what_never_happens_and_what_is_not_so_breaks_a_story() {
+        let mut story = Story::of(&[1]);
+        assert_eq!(broken(&story), None);
+        story.until("pigs fly", |_| false);
+        assert_eq!(broken(&story), Some("the_story_goes_on"));
+        let mut story = Story::of(&[1]);
+        story.until_the_moment("pigs fly", |_| false);
+        assert_eq!(broken(&story), Some("the_story_goes_on"));
+        let mut story = Story::of(&[1]);
+        story.expect("pigs fly", |_| false);
+        assert_eq!(broken(&story), Some("the_story_goes_on"));
+    }
 }

@@ -19,6 +19,8 @@ pub(crate) enum Undo {
     Heal,
     /// The GPUs are back.
     Gpus(usize),
+    /// The machine is switched off for good.
+    Remove(usize),
 }
 
 impl World {
@@ -46,7 +48,8 @@ impl World {
         if !self.striking {
             return;
         }
-        let faults: Vec<Fault> = self.options.faults.0.iter().copied().collect();
+        let strikes = |fault: &Fault| !fault.lasts();
+        let faults: Vec<Fault> = self.options.faults.0.iter().copied().filter(strikes).collect();
         if let Some(fault) = faults.choose(&mut self.chance).copied() {
             self.strike(fault);
         }
@@ -64,7 +67,11 @@ impl World {
         }
     }
 
-    fn span(&mut self, least: u64, most: u64) -> Duration {
+    pub(super) fn by_chance(&mut self, share: f64) -> bool {
+        self.chance.random_bool(share)
+    }
+
+    pub(super) fn span(&mut self, least: u64, most: u64) -> Duration {
         // Short ones are as likely as long ones, whatever the scale.
         let (least, most) = ((least as f64).ln(), (most as f64).ln());
         Duration::from_secs_f64(self.chance.random_range(least..most).exp() / 1_000.0)
@@ -110,6 +117,8 @@ impl World {
                     self.undo(after, Undo::Start(machine));
                 }
             }
+            Fault::Clone => self.strike_copy(machine),
+            Fault::Vanish => self.strike_vanish(machine),
             Fault::Freeze | Fault::Suspend => {
                 self.freeze(machine, fault == Fault::Suspend);
                 let after = self.span(200, 60_000);
@@ -127,14 +136,15 @@ impl World {
             Fault::Split | Fault::OneWay | Fault::Isolate | Fault::Slow | Fault::Reset => {
                 self.strike_network(fault, machine);
             }
-            // These last as long as the chaos.
             Fault::Lossy
             | Fault::GossipLoss
             | Fault::Drift
             | Fault::SlowDisk
             | Fault::NoStart
             | Fault::Stubborn
-            | Fault::Cancel => {}
+            | Fault::Cancel
+            | Fault::Torn
+            | Fault::Prune => {}
         }
     }
 
@@ -200,6 +210,7 @@ impl World {
             Undo::Start(machine) => self.start(machine),
             Undo::Thaw(machine) => self.thaw(machine),
             Undo::Heal => self.heal(),
+            Undo::Remove(machine) => self.remove(machine),
             Undo::Gpus(machine) => {
                 self.machines[machine].gone_gpus.clear();
                 self.look_if_awake(machine);
@@ -214,6 +225,7 @@ impl World {
         self.network.lossy = 0.0;
         self.network.gossip_loss = 0.0;
         self.on_undo(Undo::Heal);
+        self.remove_copies();
         for machine in 0..self.machines.len() {
             self.thaw(machine);
             self.start(machine);

@@ -23,16 +23,8 @@ const GROUP_WAIT: Duration = Duration::from_millis(10);
 impl World {
     pub(super) fn perform(&mut self, machine: usize, effect: Effect) {
         match effect {
-            Effect::Dial(node, _) => {
-                if let Some(to) = self.ids.get(&node).copied() {
-                    self.dial(machine, to);
-                }
-            }
-            Effect::DialAddress(address) => {
-                if let Some(to) = address.strip_prefix('m').and_then(|number| number.parse().ok()) {
-                    self.dial(machine, to);
-                }
-            }
+            Effect::Dial(node, addresses) => self.dial_node(machine, node, &addresses),
+            Effect::DialAddress(address) => self.dial_address(machine, &address),
             Effect::Followed(reign) => {
                 let to = self.ids.get(&reign.controller).copied().unwrap_or(usize::MAX);
                 self.say(machine, "follows", format_args!("n{to} in term {}", reign.term));
@@ -42,9 +34,7 @@ impl World {
             }
             Effect::Gossip(gossip) => self.gossip(machine, &gossip),
             Effect::Hangup(node) => {
-                if let Some(to) = self.ids.get(&node).copied()
-                    && let Some(link) = self.network.link(machine, to)
-                {
+                for link in self.links_to(machine, node) {
                     self.reset(link, None);
                 }
             }
@@ -59,9 +49,8 @@ impl World {
     }
 
     fn transmit(&mut self, machine: usize, to: gpuvine::core::id::NodeId, message: Message) {
-        let Some(to) = self.ids.get(&to).copied() else { return };
         let message = self.tamper(message);
-        if let Some(link) = self.network.link(machine, to) {
+        if let Some((_, link)) = self.link_to(machine, to) {
             self.send(link, machine, &Cargo::Message(message));
         }
     }
@@ -84,22 +73,26 @@ impl World {
         match effect {
             job::Effect::Acknowledge { task } => self.acknowledge(machine, task),
             job::Effect::Attach { task, node } => {
-                if let Some(node) = self.ids.get(&node).copied() {
-                    self.connect(machine, task, node, First::Attach);
-                }
+                self.connect(machine, task, node, First::Attach);
             }
             job::Effect::Changed(job) => self.on_job_changed(machine, job),
             job::Effect::Forget(job) => self.store(machine, Write::Forget(job)),
+            job::Effect::Offer { .. } if self.is_idle_on_purpose() => {}
             job::Effect::Offer { task, grant } => {
-                if let Some(node) = self.ids.get(&grant.value().node).copied() {
-                    self.say(machine, "offers", format_args!("{task} to n{node}"));
-                    self.connect(machine, task, node, First::Open(grant));
-                }
+                let node = grant.value().node;
+                let at = self.machine_of(node).unwrap_or(usize::MAX);
+                self.say(machine, "offers", format_args!("{task} to n{at}"));
+                self.connect(machine, task, node, First::Open(grant));
             }
             job::Effect::Stop { task, now } => self.order_stop(machine, task, now),
             job::Effect::Store(record) => self.store(machine, Write::Job(record)),
             job::Effect::Control(_) | job::Effect::Present(_) => {}
         }
+    }
+
+    /// The mesh has come to rest, and now it is sabotaged.
+    fn is_idle_on_purpose(&self) -> bool {
+        self.sabotage == Some(Sabotage::NoOffers) && !self.probes.is_empty()
     }
 
     fn on_job_changed(&mut self, machine: usize, job: gpuvine::core::id::JobId) {
@@ -112,9 +105,12 @@ impl World {
             JobState::Starting { grant } => format!("starting term {}", grant.term),
             JobState::Waiting { reason } => format!("waiting {reason:?}"),
         };
-        let (task, rejected) = (record.task, matches!(record.state, JobState::Rejected { .. }));
+        let (task, never_ran) = (
+            record.task,
+            matches!(record.state, JobState::Rejected { .. } | JobState::Ended { place: None, .. }),
+        );
         self.say(machine, "job", format_args!("{task} {state}"));
-        if rejected {
+        if never_ran {
             self.drop_home(machine, job);
         }
     }
@@ -136,7 +132,8 @@ impl World {
             .iter()
             .filter_map(|(id, _)| self.ids.get(&id).copied())
             .filter(|peer| {
-                *peer != machine && !self.machines[machine].disk.image.peers.contains(peer)
+                !self.are_twins(*peer, machine)
+                    && !self.machines[machine].disk.image.peers.contains(peer)
             })
             .collect();
         for peer in known {

@@ -3,7 +3,7 @@
 
 use gpuvine::core::grant::Refusal;
 use gpuvine::core::id::GpuUuid;
-use gpuvine::core::ledger::{Input as Ledger, LeaseRecord, Offer};
+use gpuvine::core::ledger::{Input as Ledger, LeaseRecord, Offer, Trace};
 use gpuvine::core::node::Input;
 use gpuvine::core::task::{Outcome, TaskId};
 use gpuvine::core::time::Duration;
@@ -58,6 +58,7 @@ impl World {
             Frame::Acknowledge => {
                 self.close_node(id);
                 self.input(machine, Input::Ledger(Ledger::Acknowledged { task }));
+                self.heard(machine, task);
             }
             Frame::Closed => self.close_node(id),
             _ => {}
@@ -65,21 +66,29 @@ impl World {
     }
 
     fn on_attach(&mut self, machine: usize, id: StreamId, task: TaskId) {
-        let here = &mut self.machines[machine];
-        let Some(node) = &here.node else { return };
-        if !node.ledger().has(task) {
-            self.input(machine, Input::Ledger(Ledger::Forswear { task }));
+        let home = self.streams.get(&id).map(|stream| self.machines[stream.home].id);
+        let (Some(node), Some(home)) = (&self.machines[machine].node, home) else { return };
+        match node.ledger().trace(task, home) {
+            Trace::Leased => {}
+            Trace::Nothing => self.input(machine, Input::Ledger(Ledger::Forswear { task })),
+            Trace::GivenUp => {
+                let why = "its outcome was given up".to_owned();
+                let ended = Frame::Ended(Outcome::Lost { why }, self.wall());
+                self.frame(id, ended, true);
+                self.await_acknowledgement(machine, id);
+                return;
+            }
         }
         let here = &mut self.machines[machine];
         if let Some(waiting) = here.memory.starting.get_mut(&task) {
             waiting.push((id, true));
             return;
         }
-        let lie = self.sabotage == Some(Sabotage::DenyTasks);
-        let home = self.streams.get(&id).map(|stream| stream.home);
-        let home = home.map(|home| self.machines[home].id);
         let hosted = self.machines[machine].memory.hosted.get(&task);
-        match hosted.filter(|hosted| !lie && Some(hosted.home) == home) {
+        let ended = hosted.is_some_and(|hosted| hosted.ended.is_some());
+        let forgets = self.sabotage == Some(Sabotage::ForgetOutcomes) && ended;
+        let lie = self.sabotage == Some(Sabotage::DenyTasks) || forgets;
+        match hosted.filter(|hosted| !lie && hosted.home == home) {
             Some(hosted) => {
                 let ended = hosted.ended.clone();
                 self.follow(id, Frame::Attached, ended);
@@ -104,6 +113,7 @@ impl World {
         self.frame(id, answer, true);
         if let Some((outcome, at)) = ended {
             self.frame(id, Frame::Ended(outcome, at), true);
+            self.await_acknowledgement(machine, id);
         }
         if let Some(now) = stop {
             self.stop(machine, task, now);
@@ -257,7 +267,9 @@ impl World {
                     .collect();
                 for id in following {
                     self.frame(id, Frame::Ended(outcome.clone(), at), true);
+                    self.await_acknowledgement(machine, id);
                 }
+                self.keep_outcome(machine, task);
             }
         }
     }

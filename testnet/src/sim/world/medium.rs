@@ -14,7 +14,7 @@ const KEEPALIVE: Duration = Duration::from_secs(20);
 
 impl World {
     pub(crate) fn dial(&mut self, from: usize, to: usize) {
-        if from == to
+        if self.are_twins(from, to)
             || self.network.link(from, to).is_some()
             || !self.network.dialling.insert((from, to))
         {
@@ -60,8 +60,8 @@ impl World {
 
     pub(super) fn on_dial_failed(&mut self, machine: usize, peer: usize) {
         self.network.dialling.remove(&(machine, peer));
-        self.fail_openings(machine, peer);
         let peer = self.machines[peer].id;
+        self.fail_openings(machine, peer);
         self.input(machine, Input::DialFailed(peer));
     }
 
@@ -72,17 +72,18 @@ impl World {
         self.say(at, "linked", format_args!("n{peer}"));
         let id = self.machines[peer].id;
         self.input(at, Input::Linked(id));
-        self.open_waiting(at, peer);
+        self.open_waiting(at, id);
     }
 
     pub(super) fn on_link_gone(&mut self, link: LinkId, at: usize, peer: usize) {
-        if self.network.link(at, peer).is_some() {
+        let id = self.machines[peer].id;
+        let other = self.link_to(at, id).map(|(_, other)| other);
+        if other.is_some_and(|other| other > link) {
             // There is another connection already: only what was on this one is lost.
             self.lose_streams(link, at);
             return;
         }
         self.say(at, "unlinked", format_args!("n{peer}"));
-        let id = self.machines[peer].id;
         // In the daemon two tasks notice, in any order.
         if self.rng.random_bool(0.5) {
             self.lose_streams(link, at);
@@ -90,6 +91,11 @@ impl World {
         } else {
             self.input(at, Input::Unlinked(id));
             self.lose_streams(link, at);
+        }
+        if other.is_some() {
+            // An older connection with a twin of it: the link is opened anew on that.
+            self.input(at, Input::Linked(id));
+            self.open_waiting(at, id);
         }
     }
 

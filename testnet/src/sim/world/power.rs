@@ -5,12 +5,13 @@ use gpuvine::core::ledger::Input as Ledger;
 use gpuvine::core::node::{Config, Input, Node};
 use gpuvine::core::reporting::Facts;
 use gpuvine::core::rights::Rights;
-use gpuvine::core::task::Outcome;
+use gpuvine::core::task::{Outcome, TaskId};
 use gpuvine::core::time::{Duration, Instant};
 use gpuvine::core::{controller, election, ledger};
 use rand::RngExt as _;
 
 use super::World;
+use crate::sim::disk::Left;
 use crate::sim::invariants::Fact;
 use crate::sim::machine::{Clock, Hosted, Memory};
 use crate::sim::options::Fault;
@@ -34,7 +35,7 @@ impl World {
     }
 
     /// Clocks begin anywhere.
-    fn new_clock(&mut self, machine: usize) {
+    pub(super) fn new_clock(&mut self, machine: usize) {
         let base = Instant::from_nanos(self.rng.random_range(1..3_600) * 1_000_000_000);
         let drift = self.rng.random_range(-2_000..=2_000);
         let drifts = self.options.faults.has(Fault::Drift);
@@ -43,7 +44,7 @@ impl World {
 
     /// Starts a daemon: as `daemon::start` does.
     pub(crate) fn start(&mut self, machine: usize) {
-        if self.machines[machine].is_up() {
+        if self.machines[machine].is_up() || self.machines[machine].gone_for_good {
             return;
         }
         let seed = self.rng.random();
@@ -98,10 +99,12 @@ impl World {
     fn recover(&mut self, machine: usize) {
         let here = &mut self.machines[machine];
         let alive: Vec<_> = here.processes.values().map(|process| process.lease.clone()).collect();
+        let ended: Vec<TaskId> = here.endings.keys().copied().collect();
         for (task, (lease, outcome, at)) in &here.endings {
             let hosted = Hosted { home: lease.home, ended: Some((outcome.clone(), *at)) };
             here.memory.hosted.insert(*task, hosted);
         }
+        ended.into_iter().for_each(|task| self.keep_outcome(machine, task));
         for lease in alive {
             let here = &mut self.machines[machine];
             let (task, home) = (lease.task, lease.home);
@@ -129,15 +132,25 @@ impl World {
     }
 
     fn end(&mut self, machine: usize, silently: bool) {
-        let survives = self.rng.random_bool(0.5);
+        let left = self.what_is_left();
         let here = &mut self.machines[machine];
         here.node = None;
         here.frozen = false;
-        here.held.retain(|event| Self::place(event).is_none());
-        here.disk.crash(survives);
+        here.held.retain(|event| event.place().is_none());
+        here.disk.crash(left);
         self.abandon(machine, silently);
         // Streams within the machine.
         self.streams.retain(|_, stream| stream.home != machine || stream.node != machine);
+    }
+
+    /// Of the commit that is under way at a crash.
+    fn what_is_left(&mut self) -> Left {
+        let torn = self.options.faults.has(Fault::Torn) && self.striking;
+        match self.rng.random_bool(0.5) {
+            _ if torn && self.by_chance(0.5) => Left::Fence,
+            true => Left::All,
+            false => Left::Nothing,
+        }
     }
 
     /// The machine loses power.
@@ -146,6 +159,8 @@ impl World {
         if self.machines[machine].is_up() {
             self.end(machine, true);
         }
+        self.checks.see(&Fact::PowerLost { machine });
+        self.tear_folders(machine);
         let at = self.wall();
         let here = &mut self.machines[machine];
         here.boot += 1;
@@ -157,7 +172,7 @@ impl World {
             self.checks.see(&Fact::Lost { task });
             // The folder of the task may not have been synced.
             if self.rng.random_bool(0.7) {
-                let outcome = Outcome::Lost { why: "the machine was restarted".into() };
+                let outcome = restarted();
                 here.endings.insert(task, (process.lease, outcome, at));
             }
         }
@@ -238,6 +253,11 @@ impl World {
             ledger: ledger::Config::default(),
         }
     }
+}
+
+/// How a task has ended of which nothing else is known after the machine was restarted.
+pub(super) fn restarted() -> Outcome {
+    Outcome::Lost { why: "its machine was restarted".into() }
 }
 
 /// The record of an end becomes one of before.
