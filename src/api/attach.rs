@@ -114,26 +114,39 @@ impl Frame {
 
 #[cfg(feature = "daemon")]
 mod io {
-    use bytes::Bytes;
-    use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+    use bytes::{Buf as _, BytesMut};
+    use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
+    use tokio_util::codec::{Decoder, FramedRead};
 
     use super::{Frame, HEAD};
 
-    /// Reads a frame; `None` at the end of the stream. Not cancel safe.
-    ///
-    /// # Errors
-    /// If the stream fails or ends within a frame, or what comes is no frame.
-    pub async fn read(stream: &mut (impl AsyncRead + Unpin)) -> std::io::Result<Option<Frame>> {
-        let mut head = [0; HEAD];
-        match stream.read(&mut head).await? {
-            0 => return Ok(None),
-            begun => stream.read_exact(&mut head[begun..]).await?,
-        };
-        let (kind, len) = Frame::head(&head).map_err(std::io::Error::other)?;
-        let mut content = vec![0; len];
-        stream.read_exact(&mut content).await?;
-        let frame = Frame::decode(kind, Bytes::from(content));
-        frame.map(Some).map_err(std::io::Error::other)
+    /// Bytes that are read at once: as many as most frames of output have.
+    const READ_AHEAD: usize = HEAD + 64 * 1024;
+
+    /// Tells frames apart.
+    #[derive(Debug)]
+    pub struct Frames;
+
+    impl Decoder for Frames {
+        type Item = Frame;
+        type Error = std::io::Error;
+
+        fn decode(&mut self, received: &mut BytesMut) -> std::io::Result<Option<Frame>> {
+            let Some(head) = received.first_chunk::<HEAD>() else { return Ok(None) };
+            let (kind, len) = Frame::head(head).map_err(std::io::Error::other)?;
+            if let Some(missing) = (HEAD + len).checked_sub(received.len()).filter(|len| *len > 0) {
+                received.reserve(missing);
+                return Ok(None);
+            }
+            received.advance(HEAD);
+            let content = received.split_to(len).freeze();
+            Frame::decode(kind, content).map(Some).map_err(std::io::Error::other)
+        }
+    }
+
+    /// The frames of a stream; an error if it ends within one, or what comes is none.
+    pub fn frames<S: AsyncRead>(stream: S) -> FramedRead<S, Frames> {
+        FramedRead::with_capacity(stream, Frames, READ_AHEAD)
     }
 
     /// Writes a frame and lets it go.
@@ -145,14 +158,13 @@ mod io {
         frame: &Frame,
     ) -> std::io::Result<()> {
         let (head, content) = frame.encode();
-        stream.write_all(&head).await?;
-        stream.write_all(&content).await?;
+        stream.write_all_buf(&mut head.chain(content)).await?;
         stream.flush().await
     }
 }
 
 #[cfg(feature = "daemon")]
-pub use self::io::{read, write};
+pub use self::io::{Frames, frames, write};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,18 @@
 //! `gpuvine logs`
 
+use std::io;
+use std::os::fd::BorrowedFd;
+
 use data_encoding::BASE64;
+use futures::TryStreamExt as _;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::stdio::{stderr, stdout};
 use serde_json::json;
+use tokio_util::codec::FramedRead;
 
 use super::exit::{Exit, Failure};
 use super::output::Printer;
-use crate::api::attach::{self, Frame};
+use crate::api::attach::{self, Frame, Frames};
 use crate::api::client::{Attached, Client, ClientError};
 use crate::api::{ApiError, JobView};
 
@@ -35,18 +42,19 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
         (_, true) => "stderr",
         _ => "both",
     };
-    let mut stream = client.logs(&args.job, which, args.follow).await?;
+    let stream = client.logs(&args.job, which, args.follow).await?;
+    let mut frames = attach::frames(stream);
     if printer.json() {
-        return pieces(stream, printer).await;
+        return pieces(frames, printer).await;
     }
     let mut unread = None;
-    while let Some(frame) = attach::read(&mut stream).await? {
+    while let Some(frame) = frames.try_next().await? {
         match frame {
-            Frame::Stdout(bytes) if write(std::io::stdout().lock(), &bytes)? => {
+            Frame::Stdout(bytes) if write(stdout(), &bytes)? => {
                 return Ok(Exit::Done);
             }
             Frame::Stderr(bytes) => {
-                write(std::io::stderr().lock(), &bytes)?;
+                write(stderr(), &bytes)?;
             }
             Frame::Gap(gap) => printer.say(&format!(
                 "bytes {} to {} of {} are not kept by the node",
@@ -63,12 +71,15 @@ pub(crate) async fn run(args: Args, client: &Client, printer: &Printer) -> Resul
 
 /// For programs: one array, printed as it comes, of pieces of output, what is missing, and at the
 /// end the job, or why there is no more.
-async fn pieces(mut stream: Attached, printer: &Printer) -> Result<Exit, Failure> {
+async fn pieces(
+    mut frames: FramedRead<Attached, Frames>,
+    printer: &Printer,
+) -> Result<Exit, Failure> {
     let data =
         |stream: &str, bytes: &[u8]| json!({ "stream": stream, "base64": BASE64.encode(bytes) });
     let (mut before, mut exit) = ("[", None);
     while exit.is_none() {
-        let piece = match attach::read(&mut stream).await {
+        let piece = match frames.try_next().await {
             Ok(Some(Frame::Stdout(bytes))) => data("stdout", &bytes),
             Ok(Some(Frame::Stderr(bytes))) => data("stderr", &bytes),
             Ok(Some(Frame::Gap(gap))) => json!({ "missing": gap }),
@@ -108,10 +119,26 @@ fn ended(job: &JobView, unread: Option<String>, printer: &Printer) -> Result<Exi
     Ok(Exit::Done)
 }
 
-/// Writes output as it is; whether the reader is gone.
-pub(crate) fn write(mut to: impl std::io::Write, bytes: &[u8]) -> std::io::Result<bool> {
-    match to.write_all(bytes).and_then(|()| to.flush()) {
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(true),
-        other => other.map(|()| false),
+/// Writes output as it is; whether the reader is gone. Not through the standard library's buffer,
+/// which looks for the ends of lines.
+pub(crate) fn write(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<bool> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(len) => bytes = &bytes[len..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::PIPE) => return Ok(true),
+            // Whoever shares it has made it so.
+            Err(rustix::io::Errno::AGAIN) => wait_for_room(to)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(false)
+}
+
+fn wait_for_room(to: BorrowedFd<'_>) -> io::Result<()> {
+    let mut fds = [PollFd::from_borrowed_fd(to, PollFlags::OUT)];
+    match poll(&mut fds, None) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }

@@ -91,8 +91,8 @@ impl Writer {
         self.write(&task::data_head(None, offset), bytes).await
     }
 
-    /// Writes bytes of an output and lets them go. They begin at [`HEADROOM`] in the buffer; what
-    /// is before is for their head.
+    /// Writes bytes of an output; they are on their way for certain after [`Self::flush`]. They
+    /// begin at [`HEADROOM`] in the buffer; what is before is for their head.
     pub(crate) async fn output(
         &mut self,
         output: Output,
@@ -103,7 +103,11 @@ impl Writer {
         let head = task::data_head(Some(output), offset);
         buffer[..PREFIX].copy_from_slice(&len);
         buffer[PREFIX..HEADROOM].copy_from_slice(&head);
-        self.stream.write_all(buffer).await?;
+        Ok(self.stream.write_all(buffer).await?)
+    }
+
+    /// Lets go what was written.
+    pub(crate) async fn flush(&mut self) -> Result<(), StreamError> {
         Ok(self.stream.flush().await?)
     }
 

@@ -77,8 +77,8 @@ impl Printing {
 fn print(mut pieces: mpsc::Receiver<(Stream, Bytes)>) -> Result<(), Stop> {
     while let Some((stream, bytes)) = pieces.blocking_recv() {
         let closed = match stream {
-            Stream::Stdout => write(io::stdout().lock(), &bytes),
-            Stream::Stderr => write(io::stderr().lock(), &bytes),
+            Stream::Stdout => write(rustix::stdio::stdout(), &bytes),
+            Stream::Stderr => write(rustix::stdio::stderr(), &bytes),
         };
         match closed {
             // Nobody is lost who does not read errors.

@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::path::PathBuf;
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use tokio::sync::mpsc;
 
 use super::input::stdin;
@@ -104,17 +105,10 @@ impl<'a> Session<'a> {
     }
 
     async fn watch(&mut self, stream: Attached) -> Result<End, Failure> {
-        let (mut reader, writer) = tokio::io::split(stream);
-        let (frames_in, mut frames) = mpsc::channel(2);
-        // Reading a frame may not be cancelled in its middle, and neither may writing one; and
-        // input that the task does not read may not hold up its output.
-        let read = async move {
-            while let Ok(Some(frame)) = attach::read(&mut reader).await {
-                if frames_in.send(frame).await.is_err() {
-                    return;
-                }
-            }
-        };
+        let (reader, writer) = tokio::io::split(stream);
+        let mut frames = attach::frames(reader);
+        // Writing a frame may not be cancelled in its middle; and input that the task does not read
+        // may not hold up its output.
         let mut input = self.input.take();
         let input_done = &Cell::new(self.input_done);
         let mut writer = Some(writer);
@@ -134,8 +128,7 @@ impl<'a> Session<'a> {
             // The writer stays: its end would be the end of the stream.
             std::future::pending::<()>().await;
         };
-        tokio::pin!(read, write);
-        let mut reading = true;
+        tokio::pin!(write);
         let mut ended: Option<Box<JobView>> = None;
         loop {
             let tell_at = self.tell_at();
@@ -148,11 +141,7 @@ impl<'a> Session<'a> {
                         (Ok(_), _) => continue,
                     }
                 }
-                frame = frames.recv(), if ended.is_none() && !self.printing.is_full() => frame,
-                () = &mut read, if reading => {
-                    reading = false;
-                    continue;
-                }
+                frame = frames.try_next(), if ended.is_none() && !self.printing.is_full() => frame,
                 () = &mut write => continue,
                 signal = self.signals.next() => match self.on_signal(signal) {
                     Some(exit) => return Ok(End::Done(exit)),
@@ -163,7 +152,7 @@ impl<'a> Session<'a> {
                     continue;
                 }
             };
-            let Some(frame) = frame else {
+            let Ok(Some(frame)) = frame else {
                 self.input_done = input_done.get();
                 return Ok(End::Lost);
             };

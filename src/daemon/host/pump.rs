@@ -56,6 +56,7 @@ impl Pump {
             if sent {
                 continue;
             }
+            writer.flush().await?;
             if let Some((outcome, at)) = end {
                 return writer.control(&ToHome::Ended { outcome, at }).await;
             }

@@ -11,6 +11,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use tokio::io::{ReadHalf, WriteHalf};
@@ -144,8 +145,9 @@ async fn show(
 }
 
 /// From the user: input, until they are gone.
-async fn listen(mut reader: ReadHalf<Stream>, mut input: Option<mpsc::Sender<Bytes>>) {
-    while let Ok(Some(frame)) = attach::read(&mut reader).await {
+async fn listen(reader: ReadHalf<Stream>, mut input: Option<mpsc::Sender<Bytes>>) {
+    let mut frames = attach::frames(reader);
+    while let Ok(Some(frame)) = frames.try_next().await {
         match frame {
             Frame::Stdin(bytes) => {
                 if let Some(input) = &input {

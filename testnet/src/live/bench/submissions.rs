@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::Serialize;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
@@ -119,8 +119,10 @@ pub(super) async fn output(node: &Node, bytes: u64) -> Result<f64> {
     median(bytes, async || {
         let mut child =
             node.gpuvine(&arguments).stdin(Stdio::null()).stdout(Stdio::piped()).spawn()?;
-        let mut output = child.stdout.take().context("it has a standard output")?;
-        let came = tokio::io::copy(&mut output, &mut tokio::io::sink()).await?;
+        let output = child.stdout.take().context("it has a standard output")?;
+        // Read in large pieces: what is measured is not who measures.
+        let mut output = BufReader::with_capacity(1 << 16, output);
+        let came = tokio::io::copy_buf(&mut output, &mut tokio::io::sink()).await?;
         let status = child.wait().await?;
         ensure!(status.success(), "`gpuvine run -- head` ended with {status}");
         ensure!(came == bytes, "{came} of {bytes} bytes came");
@@ -137,8 +139,13 @@ pub(super) async fn input(node: &Node, bytes: u64) -> Result<f64> {
             node.gpuvine(&arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
         let mut stdin = child.stdin.take().context("it has a standard input")?;
         let writer = tokio::spawn(async move {
-            let mut zeros = tokio::io::repeat(0).take(bytes);
-            tokio::io::copy(&mut zeros, &mut stdin).await?;
+            let zeros = [0; 1 << 16];
+            let mut left = bytes;
+            while left > 0 {
+                let len = usize::try_from(left).map_or(zeros.len(), |left| left.min(zeros.len()));
+                stdin.write_all(&zeros[..len]).await?;
+                left -= len as u64;
+            }
             stdin.shutdown().await
         });
         let output = child.wait_with_output().await?;
