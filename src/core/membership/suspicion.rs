@@ -8,7 +8,7 @@ use crate::core::time::{Duration, Instant};
 
 /// How long a suspect has to refute: so long, and so much more for every tenfold of the mesh. It
 /// must hear of it and be heard, which takes a telling for every doubling and a half, twice.
-const SUSPECT_FOR: Duration = Duration::from_secs(3);
+const SUSPECT_FOR: Duration = Duration::from_secs(2);
 const SUSPECT_FOR_TENFOLD: Duration = Duration::from_secs(1);
 
 /// A member that may refute.
