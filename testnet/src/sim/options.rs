@@ -217,7 +217,13 @@ impl Options {
         let jobs = rng.random_range(10..=60);
         let chaos = Duration::from_secs(rng.random_range(20..=150));
         let share = rng.random_range(0.15..0.9);
-        let drawn = Fault::ALL.into_iter().filter(|_| rng.random_bool(share)).collect();
+        let mut drawn: BTreeSet<Fault> =
+            Fault::ALL.into_iter().filter(|_| rng.random_bool(share)).collect();
+        if drawn.contains(&Fault::Vanish) {
+            // Of two that have lost each other's addresses, to a copy and with an old disk, when the
+            // third has vanished, neither can find the other: only people could tell them.
+            drawn.retain(|fault| !matches!(fault, Fault::Clone | Fault::OldDisk));
+        }
         // All the work there is may be waiting at the last fault.
         let all = u64::try_from(wishes.jobs.unwrap_or(jobs)).unwrap_or(u64::MAX);
         let share_of_one = all / gpus.iter().sum::<usize>().max(1) as u64;
