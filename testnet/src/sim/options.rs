@@ -220,8 +220,8 @@ impl Options {
         let mut drawn: BTreeSet<Fault> =
             Fault::ALL.into_iter().filter(|_| rng.random_bool(share)).collect();
         if drawn.contains(&Fault::Vanish) {
-            // Of two that have lost each other's addresses, to a copy and with an old disk, when the
-            // third has vanished, neither can find the other: only people could tell them.
+            // Of two that have lost each other's addresses, to a copy and with an old disk, neither
+            // can find the other when the third has vanished: only people could tell them.
             drawn.retain(|fault| !matches!(fault, Fault::Clone | Fault::OldDisk));
         }
         // All the work there is may be waiting at the last fault.
