@@ -17,12 +17,14 @@ mod fleet;
 #[cfg(test)]
 mod tests;
 mod untried;
+mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use self::fleet::Fleet;
 use self::fleet::{any_left, is_settled};
 use self::untried::{Untried, is_barred};
+use self::waits::Waits;
 use super::control::{Ask, Message};
 use super::grant::Grant;
 use super::id::{Incarnation, NodeId, Reign, Term};
@@ -341,13 +343,24 @@ impl Controller {
         let mut exhausted = false;
         let mut done: Vec<(TaskId, Served)> = Vec::new();
         let mut reasons: Vec<(Place, WaitReason)> = Vec::new();
+        let mut waits = Waits::default();
         for (ahead, (place_of, waiting)) in reign.queue.iter().enumerate() {
             let need = &waiting.ask.need;
             let quiet = waiting.told.is_some() && ahead >= self.config.told_max;
-            if quiet && exhausted && need.gpus > 0 {
+            // Told at once, but only to a new request: for one that waits there was a node.
+            let is_new = waiting.told.is_none() && waiting.ask.key.is_none();
+            let is_plain = waiting.ask.refused.is_empty() && waiting.ask.barred.is_empty();
+            if quiet && (exhausted && need.gpus > 0 || is_plain && waits.know(need)) {
                 continue;
             }
             let ahead = u32::try_from(ahead - done.len()).unwrap_or(u32::MAX);
+            if is_plain
+                && !is_new
+                && let Some(reason) = waits.reason(need, done.len(), ahead)
+            {
+                reasons.push((*place_of, reason));
+                continue;
+            }
             let untried = Untried::new(&waiting.ask, &fleet.alive, &self.lost);
             match untried.place(&waiting.ask, &blocked) {
                 Placement::Fits { node, incarnation, gpus } => {
@@ -370,8 +383,6 @@ impl Controller {
                     done.push((waiting.ask.task, Served::Grant(waiting.home, grant)));
                 }
                 Placement::Busy { .. } => {
-                    // Told at once, but only to a new request: for one that waits there was a node.
-                    let is_new = waiting.told.is_none() && waiting.ask.key.is_none();
                     if is_new && let Err(best) = feasible(need, fleet.known()) {
                         done.push((waiting.ask.task, Served::Infeasible(waiting.home, best)));
                         continue;
@@ -391,6 +402,9 @@ impl Controller {
                     // Not where it was refused: it cannot use what is free there.
                     block(need, untried.fleet(), &mut blocked);
                     exhausted = exhausted || !any_left(&fleet.alive, &blocked);
+                    if is_plain {
+                        waits.note(need, done.len(), reason.clone());
+                    }
                     reasons.push((*place_of, reason));
                 }
             }

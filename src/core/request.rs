@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::id::NodeId;
 
 /// The GPUs that one task needs, all on one node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Need {
     /// How many GPUs. Zero is a task that needs none.
     pub gpus: u32,

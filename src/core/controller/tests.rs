@@ -333,6 +333,48 @@ fn reasons_are_told_once_a_second_at_most() {
     assert_eq!(reason(&sent), Some(&WaitReason::Busy { matching: 1, free: 0, ahead: 0 }));
 }
 
+#[test]
+fn equal_requests_wait_for_the_same_reason_each_in_its_place() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80), gpu("b", "A100", 80)])]);
+    desk.ask(2, ask(1, 1));
+    // Two GPUs, and one is free: then, behind that, one GPU, twice.
+    for (job, gpus) in [(2, 2), (3, 2), (4, 1), (5, 1)] {
+        desk.ask(2, ask(job, gpus));
+    }
+    // All that wait are asked for again by homes that do not know their places.
+    let told = |desk: &mut Desk, job, gpus| reason(&desk.ask(2, ask(job, gpus))).cloned();
+    let busy = |ahead| Some(WaitReason::Busy { matching: 2, free: 1, ahead });
+    assert_eq!(told(&mut desk, 2, 2), busy(0));
+    assert_eq!(told(&mut desk, 3, 2), busy(1));
+    assert_eq!(told(&mut desk, 4, 1), Some(WaitReason::Behind { ahead: 2 }));
+    assert_eq!(told(&mut desk, 5, 1), Some(WaitReason::Behind { ahead: 3 }));
+}
+
+#[test]
+fn a_grant_between_equal_requests_takes_from_what_the_later_is_told_to_be_free() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    desk.absent = vec![report(3, vec![gpu("c", "H100", 80), gpu("d", "H100", 80)])];
+    let h100 = Need { gpus: 1, model: Some("h100".into()), ..Need::default() };
+    desk.ask(2, ask(1, 2));
+    desk.ask(2, Ask { need: h100, ..ask(2, 1) });
+    desk.ask(2, ask(3, 2));
+    let mut back = desk.absent.remove(0);
+    back.gpus[1].health = crate::core::report::GpuHealth::Broken("lost".into());
+    desk.fleet.push(back);
+    desk.now = desk.now + Duration::from_secs(2);
+    let sent = desk.handle(Input::FleetChanged(node(3)));
+    assert_eq!(grants(&sent)[0].job, JobId::from_bits(2));
+    let reasons: Vec<&WaitReason> = sent
+        .iter()
+        .filter_map(|Send(_, message)| match message {
+            Message::Queued { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    let busy = |free, ahead| WaitReason::Busy { matching: 2, free, ahead };
+    assert_eq!(reasons, [&busy(2, 0), &busy(1, 1)]);
+}
+
 fn cannot_start() -> Refusal {
     Refusal::CannotStart { why: "no such directory".into(), elsewhere: true }
 }

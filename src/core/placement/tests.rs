@@ -79,6 +79,14 @@ fn a_waiting_need_blocks_what_it_could_use_and_nothing_else() {
 
 proptest! {
     #[test]
+    fn a_model_matches_if_what_counts_of_it_contains_what_counts_of_the_asked(
+        asked in "[aA1 -]{0,3}", model in "[aAbB1 _-]{0,8}",
+    ) {
+        let kept = |text: &str| text.replace([' ', '-', '_'], "").to_lowercase();
+        prop_assert_eq!(matches_model(&asked, &model), kept(&model).contains(&kept(&asked)));
+    }
+
+    #[test]
     fn whatever_is_placed_one_after_the_other_never_overlaps(
         sizes in proptest::collection::vec(0usize..5, 1..6),
         needs in proptest::collection::vec(1u32..4, 1..12),
