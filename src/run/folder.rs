@@ -3,7 +3,8 @@
 //! | file | written by | what |
 //! | --- | --- | --- |
 //! | `about` | daemon, before the start | what the daemon wants to know after a restart |
-//! | `sock` | keeper, first of all | where a daemon that comes back connects |
+//! | `begun` | keeper, first of all | the same, locked for as long as there is a keeper |
+//! | `sock` | keeper, without a daemon | where a daemon that comes back connects |
 //! | `stdout`, `stderr` | keeper | the output, capped |
 //! | `outcome` | keeper, at the end | how the task ended, and how much output there was |
 //! | `heard` | daemon | the same, once its home knows of it |
@@ -25,8 +26,17 @@ use crate::core::task::{Outcome, TaskId};
 /// Bytes of a small file: an `about` holds a lease of many GPUs.
 const SMALL_MAX: u64 = 1024 * 1024;
 
-/// Where a keeper listens. Whoever makes it decides whether the task is ever started.
+/// Where a keeper listens whose daemon is gone.
 pub(super) const SOCKET: &str = "sock";
+
+/// What is known of a task. Whoever takes this name away decides whether it is ever started.
+pub(super) const ABOUT: &str = "about";
+
+/// The same once a keeper has taken it up.
+pub(super) const BEGUN: &str = "begun";
+
+/// The same once a daemon has seen that no keeper had.
+const VOID: &str = "void";
 
 /// How the task ended, once its keeper has seen it out.
 pub(super) const OUTCOME: &str = "outcome";
@@ -163,6 +173,35 @@ pub(super) fn load<V: for<'de> Deserialize<'de>>(path: &Path) -> Result<V, Folde
     open_read(path).and_then(|file| file.take(SMALL_MAX).read_to_end(&mut bytes)).map_err(fail)?;
     ciborium::from_reader(bytes.as_slice())
         .map_err(|error| fail(io::Error::other(error.to_string())))
+}
+
+/// What is known of a task, whether it was begun or not.
+pub(super) fn load_about(folder: &Path) -> Result<About, FolderError> {
+    load(&folder.join(BEGUN))
+        .or_else(|_| load(&folder.join(ABOUT)))
+        // It may have been taken up in between.
+        .or_else(|_| load(&folder.join(BEGUN)))
+}
+
+/// Takes up a task, for its keeper, which holds on to what it gets here.
+///
+/// # Errors
+/// If another has been faster, or there is nothing.
+pub(super) fn begin(folder: &Path) -> io::Result<File> {
+    let about = open_read(&folder.join(ABOUT))?;
+    about.try_lock()?;
+    fs::rename(folder.join(ABOUT), folder.join(BEGUN))?;
+    Ok(about)
+}
+
+/// Sees to it that a task is never taken up. False if it was.
+pub(super) fn void(folder: &Path) -> bool {
+    fs::rename(folder.join(ABOUT), folder.join(VOID)).is_ok()
+}
+
+/// Whether the keeper that took a task up is still there.
+pub(super) fn is_kept(folder: &Path) -> bool {
+    open_read(&folder.join(BEGUN)).is_ok_and(|begun| begun.try_lock_shared().is_err())
 }
 
 /// Names the machine's current boot. Where the system has no name for it every start of the daemon

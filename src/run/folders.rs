@@ -3,8 +3,8 @@
 //! A short task costs little but its files: a file system without a journal does not hand out an
 //! inode again for minutes after it was freed, and looks for another in vain through all of those;
 //! one with a journal writes each down twice. So what held an ended task is emptied and kept, some
-//! of it, for the next: the folder, its record, its outputs. Nothing that a task made itself is:
-//! its own directory is always a new one.
+//! of it, for the next: the folder, its record, its outputs, its directory if nothing is in that.
+//! Nothing that a task made itself is.
 
 use std::fs;
 use std::io;
@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::folder::{
-    FolderError, HEARD, OUTCOME, SOCKET, make_dir, name, open_again, retire, task_of,
+    ABOUT, BEGUN, FolderError, HEARD, OUTCOME, SOCKET, make_dir, name, open_again, retire, task_of,
 };
 use super::output::Which;
 use crate::core::task::TaskId;
@@ -26,6 +26,9 @@ const SPARE: &str = "spare-";
 
 /// The directory in which a task runs unless its user names another.
 const WORK: &str = "work";
+
+/// What else is in a folder.
+const OTHERS: [&str; 4] = [BEGUN, HEARD, SOCKET, WORK];
 
 /// All folders.
 #[derive(Debug)]
@@ -95,7 +98,10 @@ impl Folders {
         if spare.is_none_or(|spare| fs::rename(spare, &folder).is_err()) {
             make_dir(&folder)?;
         }
-        make_dir(&folder.join(WORK))?;
+        let work = folder.join(WORK);
+        if !work.exists() {
+            make_dir(&work)?;
+        }
         Ok(folder)
     }
 
@@ -152,19 +158,17 @@ impl Folders {
 
 /// Leaves nothing of a task that its keeper has seen out but files for the next.
 fn empty(folder: &Path) -> io::Result<()> {
-    let files = ["about", OUTCOME, Which::Stdout.file(), Which::Stderr.file()];
+    let files = [ABOUT, OUTCOME, Which::Stdout.file(), Which::Stderr.file()];
     for entry in fs::read_dir(folder)? {
         let name = entry?.file_name();
-        let belongs = name
-            .to_str()
-            .is_some_and(|name| files.contains(&name) || [HEARD, SOCKET, WORK].contains(&name));
+        let belongs =
+            name.to_str().is_some_and(|name| files.contains(&name) || OTHERS.contains(&name));
         if !belongs {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
     }
-    match fs::rename(folder.join(HEARD), folder.join(OUTCOME)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
+    for (now, before) in [(HEARD, OUTCOME), (BEGUN, ABOUT)] {
+        or_nothing(fs::rename(folder.join(now), folder.join(before)))?;
     }
     // The last to be written. Without it the task may be half alive.
     if fs::metadata(folder.join(OUTCOME))?.len() == 0 {
@@ -176,8 +180,29 @@ fn empty(folder: &Path) -> io::Result<()> {
             retire(&folder.join(file))?;
         }
     }
-    fs::remove_file(folder.join(SOCKET))?;
-    remove(&folder.join(WORK))
+    or_nothing(fs::remove_file(folder.join(SOCKET)))?;
+    let work = folder.join(WORK);
+    if is_as_new(&work) { Ok(()) } else { remove(&work) }
+}
+
+/// Whether a directory is as it is made here: empty, for its owner alone, and without attributes
+/// that what is made in it would inherit. Only where a keeper really knows that nobody is in it.
+fn is_as_new(folder: &Path) -> bool {
+    let is_empty = || fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
+    let is_private = || {
+        let found = fs::symlink_metadata(folder);
+        found.is_ok_and(|found| found.is_dir() && found.permissions().mode() & 0o7777 == 0o700)
+    };
+    let is_plain = || rustix::fs::llistxattr(folder, &mut [0_u8; 0]) == Ok(0);
+    cfg!(target_os = "linux") && is_empty() && is_private() && is_plain()
+}
+
+/// It may have been done, or not have been needed.
+fn or_nothing(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
+    }
 }
 
 /// Removes a folder and all that is in it, also what a task has made read-only.
@@ -226,7 +251,7 @@ mod tests {
     /// A folder as a keeper leaves it.
     fn ended(folders: &Folders, job: u64) -> PathBuf {
         let folder = folders.make(task(job)).unwrap();
-        save(&folder.join("about"), &job).unwrap();
+        save(&folder.join(BEGUN), &job).unwrap();
         drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).unwrap());
         for which in [Which::Stdout, Which::Stderr] {
             let file = open_again(&folder.join(which.file())).unwrap();
@@ -264,7 +289,7 @@ mod tests {
         fs::remove_dir_all(second.join(WORK)).unwrap();
         fs::rename(&second, folders.root().join("spare-0")).unwrap();
         let third = ended(&folders, 3);
-        assert_eq!(load::<u64>(&third.join("about")).unwrap(), 3);
+        assert_eq!(load::<u64>(&third.join(BEGUN)).unwrap(), 3);
         assert_eq!(fs::read(third.join("stdout")).unwrap(), b"secret of 3");
     }
 

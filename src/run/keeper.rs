@@ -22,7 +22,7 @@ use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use self::child::{Child, SpawnError};
 use self::io::{Control, Drain};
-use super::folder::{Ending, OUTCOME, SOCKET, save};
+use super::folder::{Ending, OUTCOME, SOCKET, begin, save};
 use super::processes::{descendants, signal};
 use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
 use crate::clock;
@@ -35,6 +35,9 @@ pub(super) const WRITE_MAX: usize = 64 * 1024;
 /// How often SIGKILL is repeated while something is left, and after how long that is called stuck.
 const KILL_AGAIN: Duration = Duration::from_secs(1);
 const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// After how long listening is tried again for which the disk had no room.
+const LISTEN_AGAIN: Duration = Duration::from_secs(1);
 
 /// Runs the server of keepers, whose standard input is a socket of the daemon that started it, and
 /// each keeper. What a keeper is for comes over a socket of its own; the argument only tells people
@@ -60,11 +63,9 @@ fn keep(mut daemon: UnixStream) -> std::io::Result<()> {
         return Err(std::io::ErrorKind::InvalidData.into());
     };
     std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
-    // Before anything is started: a daemon that comes back takes this name if there is none, and
-    // then counts on it that nothing will be. Relative: a Unix socket's path may have 107 bytes, a
-    // state folder's more.
-    let listener = UnixListener::bind(SOCKET)?;
-    listener.set_nonblocking(true)?;
+    // Before anything is started: a daemon that comes back takes the task away from a keeper that
+    // has not begun, and then counts on it that nothing will be.
+    let _begun = begin(Path::new("."))?;
     let child = match Child::spawn(&start) {
         Ok(child) => child,
         Err(SpawnError { why, elsewhere }) => {
@@ -73,7 +74,7 @@ fn keep(mut daemon: UnixStream) -> std::io::Result<()> {
     };
     let mut keeper = Keeper::new(child, &start, daemon)?;
     keeper.control.send(&ToDaemon::Started);
-    keeper.run(&listener, &signals)
+    keeper.run(&signals)
 }
 
 /// Children that end wake `poll`; a friendly SIGTERM to everything does not end the keeper, which
@@ -96,6 +97,10 @@ struct Keeper {
     stdout: Drain,
     stderr: Drain,
     control: Control,
+    /// Where the next daemon comes in, once one is gone.
+    listener: Option<UnixListener>,
+    /// When listening is tried again: the disk may be full.
+    listen_at: Option<Instant>,
     told: Totals,
     grace: Duration,
     /// How the command ended, once it has.
@@ -117,6 +122,8 @@ impl Keeper {
             stdout,
             stderr,
             control: Control::new(daemon)?,
+            listener: None,
+            listen_at: None,
             told: Totals::default(),
             grace: Duration::from_millis(start.grace_ms),
             outcome: None,
@@ -127,7 +134,7 @@ impl Keeper {
         })
     }
 
-    fn run(&mut self, listener: &UnixListener, signals: &UnixStream) -> std::io::Result<()> {
+    fn run(&mut self, signals: &UnixStream) -> std::io::Result<()> {
         loop {
             self.reap();
             self.read_outputs();
@@ -136,9 +143,10 @@ impl Keeper {
             }
             self.on_time(clock::now());
             self.tell_totals();
-            self.wait(listener, signals)?;
+            self.listen(clock::now());
+            self.wait(signals)?;
             drain(signals);
-            self.accept(listener);
+            self.accept();
             self.on_control();
             self.child.feed();
             if let Some(taken) = self.child.news_of_stdin() {
@@ -148,9 +156,9 @@ impl Keeper {
     }
 
     /// Waits until there is something to do.
-    fn wait(&self, listener: &UnixListener, signals: &UnixStream) -> std::io::Result<()> {
-        let mut fds =
-            vec![PollFd::new(signals, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+    fn wait(&self, signals: &UnixStream) -> std::io::Result<()> {
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN)];
+        fds.extend(self.listener.iter().map(|listener| PollFd::new(listener, PollFlags::IN)));
         fds.extend(self.control.poll_fd());
         fds.extend([&self.stdout, &self.stderr].into_iter().filter_map(Drain::poll_fd));
         fds.extend(self.child.poll_fd());
@@ -169,7 +177,7 @@ impl Keeper {
 
     fn deadline(&self) -> Option<Instant> {
         let stuck_at = self.killed_at.filter(|_| !self.stuck).map(|at| at + STUCK_AFTER);
-        earliest([self.kill_at, stuck_at])
+        earliest([self.kill_at, stuck_at, self.listen_at])
     }
 
     fn on_time(&mut self, now: Instant) {
@@ -247,9 +255,22 @@ impl Keeper {
         Totals { stdout: self.stdout.total(), stderr: self.stderr.total() }
     }
 
+    /// Without a daemon, lets the next come in. With one there is no need: few tasks outlive theirs.
+    fn listen(&mut self, now: Instant) {
+        let is_due = self.listen_at.is_none_or(|at| at <= now);
+        if self.listener.is_some() || !self.control.is_lost() || !is_due {
+            return;
+        }
+        // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
+        let listener = UnixListener::bind(SOCKET)
+            .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
+        self.listen_at = listener.is_err().then_some(now + LISTEN_AGAIN);
+        self.listener = listener.ok();
+    }
+
     /// A daemon comes, perhaps after a restart: the latest is the one that is talked to.
-    fn accept(&mut self, listener: &UnixListener) {
-        while let Ok((daemon, _)) = listener.accept() {
+    fn accept(&mut self) {
+        while let Some(Ok((daemon, _))) = self.listener.as_ref().map(UnixListener::accept) {
             let Ok(control) = Control::new(daemon) else { continue };
             self.control = control;
             self.control.send(&ToDaemon::Hello {

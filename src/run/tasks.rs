@@ -10,7 +10,8 @@ use tokio::net::UnixStream;
 
 use super::environment::Variable;
 use super::folder::{
-    About, Ending, FolderError, HEARD, OUTCOME, SOCKET, boot, load, open_new, save,
+    ABOUT, About, Ending, FolderError, HEARD, OUTCOME, SOCKET, boot, is_kept, load, load_about,
+    save, void,
 };
 use super::folders::Folders;
 use super::keepers::Keepers;
@@ -22,6 +23,10 @@ use crate::core::time::Duration;
 
 /// How long a keeper may take to answer a daemon that comes back.
 const ANSWER: Duration = Duration::from_secs(10);
+
+/// How long a keeper that does not listen yet is left alone. It does as soon as it sees that its
+/// daemon is gone, which takes it less than a daemon takes to start.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What is started.
 #[derive(Clone, Debug)]
@@ -103,7 +108,7 @@ impl Tasks {
     async fn begin(&self, spec: StartSpec) -> Result<Task, StartError> {
         let about = About { about: spec.about.into(), output_max: spec.output_max, boot: boot() };
         let folder = self.folders.make(spec.task).map_err(StartError::here)?;
-        save(&folder.join("about"), &about).map_err(StartError::here)?;
+        save(&folder.join(ABOUT), &about).map_err(StartError::here)?;
         let start = ToKeeper::Start(Box::new(Start {
             folder: folder.as_os_str().as_bytes().to_vec().into(),
             command: spec.command,
@@ -146,7 +151,7 @@ impl Tasks {
     pub async fn recover(&self) -> Vec<Recovered> {
         let mut found = Vec::new();
         for task in self.folders.tasks() {
-            match load::<About>(&self.folder(task).join("about")) {
+            match load_about(&self.folder(task)) {
                 Ok(about) => match self.fate(task, &about).await {
                     Some(fate) => {
                         let heard = self.folder(task).join(HEARD).exists();
@@ -175,7 +180,7 @@ impl Tasks {
             return Some(recorded(&folder).unwrap_or_else(lost));
         }
         // Before anything else, so that a keeper that is slow to begin does not begin after this.
-        if take_keepers_place(&folder) {
+        if void(&folder) {
             return None;
         }
         let silent = match self.reconnect(task, &folder).await {
@@ -199,7 +204,13 @@ impl Tasks {
 
     async fn reconnect(&self, task: TaskId, folder: &Path) -> io::Result<Task> {
         let connect = async {
-            let mut stream = connect(folder).await?;
+            let mut stream = loop {
+                match connect(folder).await {
+                    Ok(stream) => break stream,
+                    Err(_) if is_kept(folder) => tokio::time::sleep(LOOK_AGAIN).await,
+                    Err(error) => return Err(error),
+                }
+            };
             let mut received = Vec::new();
             match next(&mut stream, &mut received).await? {
                 ToDaemon::Hello { stdin, .. } => {
@@ -217,7 +228,7 @@ impl Tasks {
     /// If its folder is not there any more.
     pub fn outputs(&self, task: TaskId) -> Result<(OutputReader, OutputReader), FolderError> {
         let folder = self.folder(task);
-        let about: About = load(&folder.join("about"))?;
+        let about = load_about(&folder)?;
         let open = |which| {
             OutputReader::open(&folder, which, about.output_max)
                 .map_err(|source| FolderError::reading(folder.join("output"), source))
@@ -265,12 +276,6 @@ async fn next(stream: &mut UnixStream, received: &mut Vec<u8>) -> io::Result<ToD
     }
 }
 
-/// Takes the name of a keeper's socket before a keeper has: it cannot begin any more, for it
-/// listens first.
-fn take_keepers_place(folder: &Path) -> bool {
-    open_new(&folder.join(SOCKET)).is_ok()
-}
-
 /// The end that a keeper has left in the folder.
 fn recorded(folder: &Path) -> Option<Fate> {
     let kept = |name: &str| load::<Ending>(&folder.join(name));
@@ -293,7 +298,7 @@ async fn connect(folder: &Path) -> io::Result<UnixStream> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::folder::make_dir;
+    use super::super::folder::{begin, make_dir};
     use super::*;
     use crate::core::id::{Attempt, JobId};
 
@@ -301,7 +306,7 @@ mod tests {
         let task = TaskId { job: JobId::from_bits(7), attempt: Attempt(1) };
         let about = About { about: b"x".to_vec().into(), output_max: 1 << 20, boot: boot() };
         make_dir(&tasks.folder(task)).unwrap();
-        save(&tasks.folder(task).join("about"), &about).unwrap();
+        save(&tasks.folder(task).join(ABOUT), &about).unwrap();
         task
     }
 
@@ -314,9 +319,9 @@ mod tests {
         let task = written_down(&tasks);
         assert!(tasks.recover().await.is_empty());
         assert!(!tasks.folder(task).exists());
-        // Its keeper had got as far as to listen, and was killed too.
+        // Its keeper had got as far as to take it up, and was killed too.
         let task = written_down(&tasks);
-        drop(std::os::unix::net::UnixListener::bind(tasks.folder(task).join(SOCKET)).unwrap());
+        drop(begin(&tasks.folder(task)).unwrap());
         assert!(tasks.recover().await.is_empty());
         assert!(!tasks.folder(task).exists());
     }
@@ -328,7 +333,7 @@ mod tests {
         let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
         let task = written_down(&tasks);
         let folder = tasks.folder(task);
-        drop(std::os::unix::net::UnixListener::bind(folder.join(SOCKET)).unwrap());
+        drop(begin(&folder).unwrap());
         std::fs::write(folder.join(Which::Stdout.file()), "partial").unwrap();
         let found = tasks.recover().await;
         let [Recovered { fate: Fate::Ended(Outcome::Lost { .. }, totals), heard: false, .. }] =
@@ -345,12 +350,40 @@ mod tests {
         };
     }
 
-    /// What asked a keeper to begin is gone, and its successor has taken the keeper's place.
-    #[test]
-    fn a_keepers_place_is_taken_once() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(take_keepers_place(folder.path()));
-        assert!(!take_keepers_place(folder.path()));
-        assert!(std::os::unix::net::UnixListener::bind(folder.path().join(SOCKET)).is_err());
+    /// What asked a keeper to begin is gone, and its successor has been faster than the keeper; or
+    /// the keeper was.
+    #[tokio::test]
+    async fn a_task_is_taken_up_or_given_up_and_never_both() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+        let task = written_down(&tasks);
+        let folder = tasks.folder(task);
+        assert!(void(&folder));
+        assert!(!void(&folder) && begin(&folder).is_err() && !is_kept(&folder));
+        tasks.forget(task).await;
+        written_down(&tasks);
+        let keeper = begin(&folder).unwrap();
+        assert!(!void(&folder) && begin(&folder).is_err() && is_kept(&folder));
+        drop(keeper);
+        assert!(!is_kept(&folder));
+    }
+
+    /// A keeper listens only when it has seen that its daemon is gone; the next may be there first.
+    #[tokio::test]
+    async fn a_keeper_that_does_not_listen_yet_is_waited_for() {
+        let root = tempfile::tempdir().unwrap();
+        let tasks = Tasks::open(root.path().to_owned(), "/nonexistent".into()).unwrap();
+        let task = written_down(&tasks);
+        let folder = tasks.folder(task);
+        let keeper = begin(&folder).unwrap();
+        let (found, ()) = tokio::join!(tasks.recover(), async {
+            // Its turn comes when the other waits for the first time.
+            let listener = tokio::net::UnixListener::bind(folder.join(SOCKET)).unwrap();
+            let (mut daemon, _) = listener.accept().await.unwrap();
+            let hello = ToDaemon::Hello { stdin: (0, 0), ended: false };
+            daemon.write_all(&frame(&hello)).await.unwrap();
+        });
+        assert!(matches!(found[..], [Recovered { fate: Fate::Alive(_), .. }]), "{found:?}");
+        drop(keeper);
     }
 }

@@ -1,31 +1,54 @@
 //! Standard input on its way to a task, read only as fast as it is taken.
 
-use std::io::Read as _;
+use std::io::{self, Read as _};
+use std::os::fd::AsFd as _;
 
 use bytes::Bytes;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::sync::mpsc;
 
 /// Bytes read at once.
 const READ_MAX: usize = 32 * 1024;
 
-/// Reads standard input on a thread of its own: a read of a terminal cannot be interrupted.
+/// Pieces that wait to be taken.
+const PIECES_MAX: usize = 2;
+
+/// Reads standard input on a thread of its own: a read of a terminal cannot be interrupted. One
+/// that is over before it begins, as a script's often is, costs no thread.
 pub(super) fn stdin() -> mpsc::Receiver<Bytes> {
-    let (send, receive) = mpsc::channel(2);
+    let (send, receive) = mpsc::channel(PIECES_MAX);
+    let mut buffer = vec![0; READ_MAX];
+    if is_ready() {
+        match read(&mut buffer) {
+            None => return receive,
+            // There is room: it is the first.
+            Some(bytes) => drop(send.try_send(bytes)),
+        }
+    }
     std::thread::spawn(move || {
-        let mut buffer = vec![0; READ_MAX];
-        let mut stdin = std::io::stdin().lock();
-        loop {
-            match stdin.read(&mut buffer) {
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                // The end, or nothing that can be read: both are the end for the task.
-                Ok(0) | Err(_) => return,
-                Ok(len) => {
-                    if send.blocking_send(Bytes::copy_from_slice(&buffer[..len])).is_err() {
-                        return;
-                    }
-                }
+        while let Some(bytes) = read(&mut buffer) {
+            if send.blocking_send(bytes).is_err() {
+                return;
             }
         }
     });
     receive
+}
+
+/// Whether a read would not wait.
+fn is_ready() -> bool {
+    let stdin = io::stdin();
+    let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+}
+
+/// The next piece. Nothing is the end, or that it cannot be read: both are the end for the task.
+fn read(buffer: &mut [u8]) -> Option<Bytes> {
+    loop {
+        match io::stdin().lock().read(buffer) {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(0) | Err(_) => return None,
+            Ok(len) => return Some(Bytes::copy_from_slice(&buffer[..len])),
+        }
+    }
 }

@@ -75,6 +75,11 @@ impl Control {
         Ok(Self { stream: Some(stream), unsent: Vec::new(), received: Vec::new() })
     }
 
+    /// Whether there is no daemon.
+    pub(super) fn is_lost(&self) -> bool {
+        self.stream.is_none()
+    }
+
     /// Whether nothing waits to be sent.
     pub(super) fn is_idle(&self) -> bool {
         self.unsent.is_empty()

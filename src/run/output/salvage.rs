@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use super::{Mark, OutputReader, Which};
-use crate::run::folder::{About, load};
+use crate::run::folder::{About, load_about};
 use crate::run::keeper::WRITE_MAX;
 use crate::run::protocol::Totals;
 
 /// As much of a task's outputs as is certain to have been written.
 pub(in crate::run) fn salvage(folder: &Path) -> Totals {
-    let Ok(About { output_max, .. }) = load(&folder.join("about")) else {
+    let Ok(About { output_max, .. }) = load_about(folder) else {
         return Totals::default();
     };
     let total = |which| {
@@ -40,7 +40,7 @@ impl OutputReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::folder::{boot, save};
+    use crate::run::folder::{ABOUT, boot, save};
     use crate::run::output::{Chunk, OutputWriter};
 
     #[test]
@@ -50,7 +50,7 @@ mod tests {
         let path = folder.path();
         assert_eq!(salvage(path), Totals::default());
         let about = About { about: Vec::new().into(), output_max: CAP, boot: boot() };
-        save(&path.join("about"), &about).unwrap();
+        save(&path.join(ABOUT), &about).unwrap();
         assert_eq!(salvage(path), Totals::default());
         let mut out = OutputWriter::create(path, Which::Stdout, CAP).unwrap();
         let mut err = OutputWriter::create(path, Which::Stderr, CAP).unwrap();
