@@ -12,6 +12,11 @@
 //! still probed about once a second; the circles (fingers on a ring) spread rumours as fast as
 //! chance does.
 //!
+//! A rumour is told a few times and then no more, and who slept or was cut off meanwhile may miss a
+//! death. In a large mesh it would never find out: it probes only its circle. So every few seconds
+//! two members compare a digest of those who live, as repair compares directories, and one whose
+//! digest is another's tells of the dead, some each time.
+//!
 //! Each member counts its lives: a start of its daemon begins a higher one, and so does every
 //! refutation, of a suspicion and of a death alike. What is said of a higher life counts; of one
 //! life, death counts more than suspicion, and suspicion more than life.
@@ -21,6 +26,7 @@
 //! list does not show has cost nothing to keep.
 
 mod datagram;
+mod living;
 mod probe;
 mod rumours;
 mod suspicion;
@@ -32,6 +38,7 @@ use std::collections::BTreeMap;
 use rand::rngs::ChaCha12Rng;
 
 use self::datagram::{Datagram, Kind, Rumour};
+use self::living::Living;
 use self::probe::{PROBE_EVERY, Probe};
 use self::rumours::Rumours;
 use self::suspicion::Suspicion;
@@ -63,6 +70,8 @@ const REMEMBER: Duration = Duration::from_hours(24);
 pub enum Input {
     /// Whom to probe and to tell; everybody, as long as nobody is named.
     Circle(Vec<NodeId>),
+    /// Compare with this linked peer who lives.
+    Compare(NodeId),
     /// A datagram from a linked peer.
     Datagram(NodeId, Vec<u8>),
     /// The deadline has come.
@@ -130,8 +139,8 @@ pub struct Membership {
     left: bool,
     rng: ChaCha12Rng,
     roll: Roll<Member>,
-    /// How many of them are not dead.
-    living: usize,
+    /// Those of them that are not dead.
+    living: Living,
     circle: Vec<NodeId>,
     rumours: Rumours,
     tell_at: Option<Instant>,
@@ -145,6 +154,8 @@ pub struct Membership {
     parting: BTreeMap<NodeId, Instant>,
     /// The dead, and when they died.
     dead: BTreeMap<NodeId, Instant>,
+    /// Up to whom the dead were told of last.
+    told: Option<NodeId>,
 }
 
 impl Membership {
@@ -156,7 +167,7 @@ impl Membership {
             left: false,
             rng,
             roll: Roll::default(),
-            living: 0,
+            living: Living::new(me),
             circle: Vec::new(),
             rumours: Rumours::default(),
             tell_at: None,
@@ -167,6 +178,7 @@ impl Membership {
             suspects: BTreeMap::new(),
             parting: BTreeMap::new(),
             dead: BTreeMap::new(),
+            told: None,
         }
     }
 
@@ -174,7 +186,8 @@ impl Membership {
     pub fn adopt(&mut self, members: Roll<Member>, now: Instant) {
         self.roll = members;
         self.roll.remove(self.me);
-        self.living = self.roll.len();
+        self.living = Living::new(self.me);
+        self.roll.iter().for_each(|member| self.living.add(member.node));
         self.keep_probing(now);
     }
 
@@ -209,6 +222,9 @@ impl Membership {
     pub fn handle(&mut self, input: Input, now: Instant, out: &mut Outbox<Effect>) {
         match input {
             Input::Circle(circle) => self.circle = circle,
+            Input::Compare(peer) => {
+                self.send(peer, Kind::Living(self.living.digest()), Vec::new(), out);
+            }
             Input::Datagram(from, bytes) => self.on_datagram(from, &bytes, now, out),
             Input::Deadline => self.on_deadline(now, out),
             Input::Incarnation(incarnation) => {
@@ -278,6 +294,7 @@ impl Membership {
                 self.probe.take_if(|probe| probe.node == node && probe.seq == seq);
             }
             Kind::Parting => _ = self.parting.insert(from, now + PARTING_FOR),
+            Kind::Living(digest) => self.tell_of_dead(digest, from, out),
             Kind::Rumours | Kind::Ack(_) => {}
         }
         // Whoever says anything is there.
@@ -312,7 +329,8 @@ impl Membership {
             for node in self.some(FEW, None) {
                 self.answer(node, Kind::Rumours, out);
             }
-            self.tell_at = (!self.rumours.is_empty() && self.living > 0).then(|| now + TELL_EVERY);
+            self.tell_at =
+                (!self.rumours.is_empty() && self.living.count() > 0).then(|| now + TELL_EVERY);
         }
     }
 
@@ -362,7 +380,11 @@ impl Membership {
         self.roll.insert(Member { node, life, state });
         let lived = before.is_some_and(|(_, state)| state != State::Down);
         let lives = state != State::Down;
-        self.living = self.living + usize::from(lives) - usize::from(lived);
+        match (lived, lives) {
+            (false, true) => self.living.add(node),
+            (true, false) => self.living.remove(node),
+            _ => {}
+        }
         if state == State::Suspect {
             // Those who found out conclude first, and tell.
             let until = now + self.suspect_for() * 3 / 2;
@@ -384,7 +406,7 @@ impl Membership {
     }
 
     fn spread(&mut self, rumour: Rumour, now: Instant) {
-        let times = 4 * (1 + (self.living + 1).ilog10());
+        let times = 4 * (1 + (self.living.count() + 1).ilog10());
         self.rumours.add(rumour, times);
         self.tell_at.get_or_insert(now + TELL_EVERY / 2);
     }

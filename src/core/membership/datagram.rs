@@ -40,6 +40,8 @@ pub(super) enum Kind {
     Vouch(u32, NodeId),
     /// I close our link on purpose.
     Parting,
+    /// This is a digest of those who live, as far as I know.
+    Living(u32),
 }
 
 /// What is said of a member.
@@ -63,6 +65,7 @@ impl Datagram {
             Kind::AckFor(seq, node) => (7, Some(seq), Some(node)),
             Kind::Vouch(seq, node) => (8, Some(seq), Some(node)),
             Kind::Parting => (9, None, None),
+            Kind::Living(digest) => (10, Some(digest), None),
         };
         bytes.push(code);
         bytes.extend(self.life.to_be_bytes());
@@ -89,7 +92,7 @@ impl Datagram {
             1 => Kind::Hello,
             2 => Kind::Rumours,
             9 => Kind::Parting,
-            3..=8 => {
+            3..=8 | 10 => {
                 let seq = u32::from_be_bytes(take(&mut rest)?);
                 match code {
                     3 => Kind::Ping(seq),
@@ -97,7 +100,8 @@ impl Datagram {
                     5 => Kind::AskFor(seq, NodeId(take(&mut rest)?)),
                     6 => Kind::PingFor(seq, NodeId(take(&mut rest)?)),
                     7 => Kind::AckFor(seq, NodeId(take(&mut rest)?)),
-                    _ => Kind::Vouch(seq, NodeId(take(&mut rest)?)),
+                    8 => Kind::Vouch(seq, NodeId(take(&mut rest)?)),
+                    _ => Kind::Living(seq),
                 }
             }
             _ => return None,
@@ -148,6 +152,7 @@ mod tests {
             Kind::AckFor(5, NODE),
             Kind::Vouch(6, NODE),
             Kind::Parting,
+            Kind::Living(7),
         ] {
             let datagram = Datagram { life: 1 << 40, kind, rumours: vec![rumour; RUMOURS_MAX] };
             let bytes = datagram.encode();

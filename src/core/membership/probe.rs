@@ -56,7 +56,7 @@ impl Membership {
 
     /// Probes come at their own time, so that nodes do not fall into step.
     pub(super) fn keep_probing(&mut self, now: Instant) {
-        if self.living == 0 {
+        if self.living.count() == 0 {
             self.probe_at = None;
             self.probe = None;
         } else if self.probe_at.is_none() {

@@ -79,7 +79,7 @@ impl Membership {
 
     /// Patience grows with the logarithm of the mesh.
     pub(super) fn suspect_for(&self) -> Duration {
-        let tenfolds = ((self.living + 1) as f64).log10().max(1.0);
+        let tenfolds = ((self.living.count() + 1) as f64).log10().max(1.0);
         SUSPECT_FOR + SUSPECT_FOR_TENFOLD.mul_f64(tenfolds)
     }
 }

@@ -64,6 +64,10 @@ impl Mesh {
         self.now = end;
     }
 
+    fn member(&mut self, at: NodeId) -> &mut Membership {
+        self.members.iter_mut().find(|member| member.me == at).unwrap()
+    }
+
     fn knows(&self, at: u8, other: u8) -> bool {
         self.members[usize::from(at)].is_alive(node(other))
     }
@@ -245,10 +249,26 @@ fn one_that_slept_condemns_nobody_for_what_it_did_not_hear() {
 
 #[test]
 fn circles_of_a_few_are_enough_for_all_to_learn_of_a_death() {
-    const SIZE: u8 = 60;
-    let mut mesh = Mesh::new(SIZE);
+    let mut mesh = in_circles();
+    mesh.seen.clear();
+    mesh.cut.push(node(30));
+    mesh.run(Duration::from_secs(10));
+    let died: Vec<NodeId> = mesh.seen.iter().filter_map(|(_, effect)| down(effect)).collect();
+    assert_eq!(died, vec![node(30); usize::from(SIZE) - 1]);
+}
+
+/// Members of which each has a few others in its circle.
+const SIZE: u8 = 60;
+
+fn ring() -> Vec<NodeId> {
     let mut ring: Vec<NodeId> = (0..SIZE).map(node).collect();
     ring.sort_unstable();
+    ring
+}
+
+fn in_circles() -> Mesh {
+    let mut mesh = Mesh::new(SIZE);
+    let ring = ring();
     let size = ring.len();
     for (at, me) in ring.iter().enumerate() {
         ring.iter().for_each(|other| mesh.input(*me, Input::Repaired(*other, Incarnation(1))));
@@ -257,11 +277,49 @@ fn circles_of_a_few_are_enough_for_all_to_learn_of_a_death() {
         let circle = circle.map(|at| ring[at % size]).collect();
         mesh.input(*me, Input::Circle(circle));
     }
-    mesh.seen.clear();
-    mesh.cut.push(node(30));
-    mesh.run(Duration::from_secs(10));
-    let died: Vec<NodeId> = mesh.seen.iter().filter_map(|(_, effect)| down(effect)).collect();
-    assert_eq!(died, vec![node(30); usize::from(SIZE) - 1]);
+    mesh
+}
+
+#[test]
+fn a_death_that_was_slept_through_is_learnt_of_by_comparing() {
+    let mut mesh = in_circles();
+    let ring = ring();
+    // Neither has the other in its circle.
+    let (sleeper, dead, other) = (ring[0], ring[21], ring[1]);
+    mesh.cut.extend([sleeper, dead]);
+    mesh.run(Duration::from_secs(60));
+    mesh.cut.retain(|cut| *cut == dead);
+    mesh.run(Duration::from_secs(60));
+    let takes = |mesh: &mut Mesh, at, node| mesh.member(at).is_alive(node);
+    assert!(takes(&mut mesh, other, sleeper) && !takes(&mut mesh, other, dead));
+    assert!(takes(&mut mesh, sleeper, dead));
+    mesh.input(sleeper, Input::Compare(other));
+    assert!(!takes(&mut mesh, sleeper, dead));
+    // They agree, and have nothing more to say to each other.
+    let digests = [other, sleeper].map(|at| mesh.member(at).living.digest());
+    assert_eq!(digests[0], digests[1]);
+}
+
+#[test]
+fn all_the_dead_are_told_of_in_turn() {
+    let mut member = Membership::new(node(0), Incarnation(1), ChaCha12Rng::seed_from_u64(1));
+    let mut told = std::collections::BTreeSet::new();
+    let mut out = Outbox::new();
+    for other in 1..=100 {
+        for state in [State::Alive, State::Down] {
+            member.judge(Rumour { node: node(other), life: 1, state }, Instant::ZERO, &mut out);
+        }
+    }
+    for _ in 0..5 {
+        out.drain().for_each(drop);
+        member.tell_of_dead(1, node(101), &mut out);
+        let sent: Vec<Effect> = out.drain().collect();
+        let [Effect::Send(_, bytes)] = &sent[..] else { panic!("{sent:?}") };
+        let rumours = Datagram::decode(bytes).unwrap().rumours;
+        assert!(rumours.len() <= datagram::RUMOURS_MAX);
+        told.extend(rumours.into_iter().map(|rumour| rumour.node));
+    }
+    assert_eq!(told.len(), 100);
 }
 
 fn down(effect: &Effect) -> Option<NodeId> {

@@ -69,6 +69,7 @@ impl Node {
         for effect in effects.drain() {
             match effect {
                 repair::Effect::Compare(peer) => {
+                    self.tell_membership(membership::Input::Compare(peer), turn);
                     self.tell_election(election::Input::Compare(peer), turn);
                     // Two that have declared each other dead may miss each other's return.
                     if !self.membership.is_alive(peer) {
