@@ -189,6 +189,8 @@ pub enum Chunk {
     Empty,
     /// The bytes up to this offset are not kept.
     Gap(u64),
+    /// They are not kept any more: later ones have taken their place, and more may be about to.
+    Overtaken(u64),
 }
 
 /// The reading end of one output. Any number of them, with or without a keeper.
@@ -219,7 +221,7 @@ impl OutputReader {
         }
         let kept = self.layout.kept_from(offset, total);
         if kept > offset {
-            return Ok(Chunk::Gap(kept));
+            return Ok(Chunk::Overtaken(kept));
         }
         let (at, room) = self.layout.locate(offset);
         let len = usize::try_from(room.min(total - offset)).unwrap_or(usize::MAX);
@@ -229,7 +231,7 @@ impl OutputReader {
         let Some(mark) = self.mark()? else { return Ok(Chunk::Gap(total)) };
         let kept = self.layout.kept_from(offset, mark.claimed);
         if kept > offset {
-            return Ok(Chunk::Gap(kept.min(total)));
+            return Ok(Chunk::Overtaken(kept.min(total)));
         }
         if (mark.lost_from..mark.lost_to).contains(&offset) {
             return Ok(Chunk::Gap(mark.lost_to.min(total)));
@@ -301,7 +303,9 @@ mod tests {
             let mut buffer = [0; 7];
             match reader.read(read.len() as u64, total, &mut buffer).unwrap() {
                 Chunk::Data(len) => read.extend(buffer[..len].iter().copied().map(Some)),
-                Chunk::Gap(to) => read.resize(usize::try_from(to).unwrap(), None),
+                Chunk::Gap(to) | Chunk::Overtaken(to) => {
+                    read.resize(usize::try_from(to).unwrap(), None);
+                }
                 Chunk::Empty => return read,
             }
         }
@@ -346,7 +350,7 @@ mod tests {
                 }
                 match reader.read(offset, known, &mut buffer).unwrap() {
                     Chunk::Empty => std::hint::spin_loop(),
-                    Chunk::Gap(to) => {
+                    Chunk::Gap(to) | Chunk::Overtaken(to) => {
                         assert!(to > offset, "a gap goes forward");
                         (offset, gaps) = (to, gaps + 1);
                     }

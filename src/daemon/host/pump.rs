@@ -11,6 +11,10 @@ use crate::daemon::stream::{HEADROOM, PIECE, StreamError, Writer};
 use crate::run::{Chunk, OutputReader};
 use crate::wire::task::{Output, ToHome};
 
+/// What part of the output that is kept a reader gives up that is too slow for a task that still
+/// writes.
+const LEAD: u64 = 8;
+
 /// From the files of a task into one stream.
 pub(super) struct Pump {
     hosted: Arc<Hosted>,
@@ -91,12 +95,25 @@ impl Pump {
                 writer.output(output, offset, filled).await?;
                 self.advance(output, offset + len as u64);
             }
-            Chunk::Gap(to) => {
-                writer.control(&ToHome::Gap { output, from: offset, to }).await?;
-                self.advance(output, to);
+            Chunk::Gap(to) => self.skip(writer, output, offset, to).await?,
+            Chunk::Overtaken(to) => {
+                let writes = self.hosted.ended.borrow().is_none();
+                self.skip(writer, output, offset, resume(to, total, writes)).await?;
             }
         }
         Ok(true)
+    }
+
+    async fn skip(
+        &mut self,
+        writer: &mut Writer,
+        output: Output,
+        from: u64,
+        to: u64,
+    ) -> Result<(), StreamError> {
+        writer.control(&ToHome::Gap { output, from, to }).await?;
+        self.advance(output, to);
+        Ok(())
     }
 
     fn next(&self, output: Output) -> Option<u64> {
@@ -114,6 +131,12 @@ impl Pump {
     }
 }
 
+/// Where a reader goes on that was overtaken up to `to`. At the edge of what a task keeps writing
+/// over it would get a few bytes and lose the next, again and again.
+fn resume(to: u64, total: u64, writes: bool) -> u64 {
+    if writes { to + total.saturating_sub(to) / LEAD } else { to }
+}
+
 /// News of how much input was taken, if there is any now.
 fn news(credit: &mut watch::Receiver<u64>) -> Option<u64> {
     credit.has_changed().is_ok_and(|changed| changed).then(|| *credit.borrow_and_update())
@@ -127,4 +150,28 @@ async fn next(credit: &mut Option<watch::Receiver<u64>>) -> u64 {
         return *taken.borrow_and_update();
     }
     std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A user's screen filled with thousands of ranges of a few bytes each that were lost.
+    #[test]
+    fn a_reader_that_is_overtaken_gets_a_lead_and_loses_nothing_of_a_task_that_has_ended() {
+        let (mut offset, mut total, mut gaps) = (0_u64, 0_u64, 0);
+        while total < 1 << 30 {
+            // Twice as fast as it is read; the last 64 MiB are kept.
+            total += 2 << 16;
+            let kept = total.saturating_sub(64 << 20);
+            if kept > offset {
+                offset = resume(kept, total, true);
+                gaps += 1;
+            }
+            offset += 1 << 16;
+        }
+        assert!((2..130).contains(&gaps), "{gaps}");
+        assert_eq!(resume(7, 70, false), 7);
+        assert_eq!(resume(9, 8, true), 9);
+    }
 }
