@@ -1,5 +1,8 @@
 //! The keeper: a small process that stands over one task.
 //!
+//! When it has seen a task out it waits for another, for to make a new process costs more than most
+//! of what a short task needs. Nothing of a task outlives it in its keeper.
+//!
 //! It has no threads and no runtime: it waits in `poll` for its child's output, for children that
 //! end, and for its daemon, which may come and go. It is the leader of its own session and the
 //! subreaper of all that the task starts, so it knows when really nothing is left. Only then does
@@ -10,6 +13,7 @@ mod io;
 mod server;
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -21,10 +25,10 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process_group, wait};
 
 use self::child::{Child, SpawnError};
-use self::io::{Control, Drain};
+use self::io::{Control, Drain, Waiting};
 use super::folder::{Ending, OUTCOME, SOCKET, begin, save};
 use super::processes::{descendants, signal};
-use super::protocol::{self, Start, ToDaemon, ToKeeper, Totals};
+use super::protocol::{Start, ToDaemon, ToKeeper, Totals};
 use crate::clock;
 use crate::core::task::Outcome;
 use crate::core::time::{Duration, Instant, earliest};
@@ -50,31 +54,35 @@ pub fn keeper_main(_: &[OsString]) -> ExitCode {
     if ended.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Stands over one task.
-fn keep(mut daemon: UnixStream) -> std::io::Result<()> {
+/// Stands over one task after the other.
+fn keep(daemon: UnixStream) -> std::io::Result<()> {
     // A session of its own: it has just been forked, so it leads none.
     rustix::process::setsid()?;
     #[cfg(target_os = "linux")]
     rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
     let signals = signals()?;
     // A keeper may be made before there is a task, so that the task need not wait for it. If its
-    // daemon ends first, so does it.
-    let ToKeeper::Start(start) = protocol::read(&mut daemon)? else {
-        return Err(std::io::ErrorKind::InvalidData.into());
-    };
-    std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
-    // Before anything is started: a daemon that comes back takes the task away from a keeper that
-    // has not begun, and then counts on it that nothing will be.
-    let _begun = begin(Path::new("."))?;
-    let child = match Child::spawn(&start) {
-        Ok(child) => child,
-        Err(SpawnError { why, elsewhere }) => {
-            return protocol::write(&mut daemon, &ToDaemon::StartFailed { why, elsewhere });
-        }
-    };
-    let mut keeper = Keeper::new(child, &start, daemon)?;
-    keeper.control.send(&ToDaemon::Started);
-    keeper.run(&signals)
+    // daemon ends while there is none, so does it.
+    let mut waiting = Waiting::new(daemon);
+    while let Some((start, mut control)) = waiting.next()? {
+        std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
+        // Before anything is started: a daemon that comes back takes the task away from a keeper
+        // that has not begun, and then counts on it that nothing will be.
+        let begun = begin(Path::new("."))?;
+        let child = match Child::spawn(&start) {
+            Ok(child) => child,
+            Err(SpawnError { why, elsewhere }) => {
+                control.send(&ToDaemon::StartFailed { why, elsewhere });
+                control.finish();
+                return Ok(());
+            }
+        };
+        let mut keeper = Keeper::new(child, &start, control, begun)?;
+        keeper.control.send(&ToDaemon::Started);
+        let Some(next) = keeper.run(&signals)? else { return Ok(()) };
+        waiting = next;
+    }
+    Ok(())
 }
 
 /// Children that end wake `poll`; a friendly SIGTERM to everything does not end the keeper, which
@@ -97,6 +105,8 @@ struct Keeper {
     stdout: Drain,
     stderr: Drain,
     control: Control,
+    /// What tells a daemon that comes back that there is a keeper.
+    begun: Option<File>,
     /// Where the next daemon comes in, once one is gone.
     listener: Option<UnixListener>,
     /// When listening is tried again: the disk may be full.
@@ -115,13 +125,19 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(mut child: Child, start: &Start, daemon: UnixStream) -> std::io::Result<Self> {
+    fn new(
+        mut child: Child,
+        start: &Start,
+        control: Control,
+        begun: File,
+    ) -> std::io::Result<Self> {
         let (stdout, stderr) = child.take_outputs()?;
         Ok(Self {
             child,
             stdout,
             stderr,
-            control: Control::new(daemon)?,
+            control,
+            begun: Some(begun),
             listener: None,
             listen_at: None,
             told: Totals::default(),
@@ -134,7 +150,8 @@ impl Keeper {
         })
     }
 
-    fn run(&mut self, signals: &UnixStream) -> std::io::Result<()> {
+    /// Sees the task out; answers the daemon, if it has been there all the time.
+    fn run(mut self, signals: &UnixStream) -> std::io::Result<Option<Waiting>> {
         loop {
             self.reap();
             self.read_outputs();
@@ -306,16 +323,19 @@ impl Keeper {
     }
 
     /// Nothing is left: what is in the pipes is all there will be.
-    fn finish(&mut self, outcome: Outcome) -> std::io::Result<()> {
+    fn finish(mut self, outcome: Outcome) -> std::io::Result<Option<Waiting>> {
         self.read_outputs();
         let totals = self.totals();
         let ending = Ending { outcome: outcome.clone(), totals };
         // On a full disk the daemon that listens hears of it all the same.
         let saved = save(Path::new(OUTCOME), &ending).map_err(std::io::Error::other);
+        // The next to be told of in this file has a keeper of its own.
+        self.begun = None;
+        std::env::set_current_dir("/")?;
         self.control.send(&ToDaemon::Totals(totals));
         self.control.send(&ToDaemon::Gone(outcome));
-        self.control.finish();
-        saved
+        let waiting = self.control.finish();
+        saved.map(|()| waiting.filter(|_| self.listener.is_none()))
     }
 }
 

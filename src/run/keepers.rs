@@ -1,4 +1,4 @@
-//! Where a daemon gets its keepers from: a fork server, and one keeper ahead of need.
+//! Where a daemon gets its keepers from: those that have seen a task out, and a fork server.
 
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -12,6 +12,9 @@ use tokio::process::Command;
 
 use super::KEEPER;
 
+/// Keepers that wait for a task.
+const SPARES_MAX: usize = 8;
+
 /// Keepers, for tasks in one folder.
 #[derive(Debug)]
 pub(super) struct Keepers {
@@ -21,25 +24,34 @@ pub(super) struct Keepers {
     root: PathBuf,
     /// The server's socket, once there is one.
     server: Mutex<Option<UnixStream>>,
-    /// A keeper that waits for its task, so that a task need not wait for its keeper.
-    spare: Mutex<Option<tokio::net::UnixStream>>,
+    /// Keepers that wait for a task, so that no task need wait for its keeper.
+    spares: Mutex<Vec<tokio::net::UnixStream>>,
 }
 
 impl Keepers {
     pub(super) fn new(program: PathBuf, root: PathBuf) -> Self {
-        Self { program, root, server: Mutex::default(), spare: Mutex::default() }
+        Self { program, root, server: Mutex::default(), spares: Mutex::default() }
     }
 
-    /// The keeper that waits, if one does. It may have died.
+    /// A keeper that waits, if one does. It may have died.
     pub(super) fn take_spare(&self) -> Option<tokio::net::UnixStream> {
-        lock(&self.spare).take()
+        lock(&self.spares).pop()
+    }
+
+    /// A keeper that has seen its task out, has said all, and may have another. One too many ends
+    /// when it is dropped.
+    pub(super) fn give_back(&self, keeper: tokio::net::UnixStream) {
+        let mut spares = lock(&self.spares);
+        if spares.len() < SPARES_MAX {
+            spares.push(keeper);
+        }
     }
 
     /// Has a keeper waiting for the next task. A failure is found again when it is needed.
     pub(super) fn prepare(&self) {
-        let mut spare = lock(&self.spare);
-        if spare.is_none() {
-            *spare = self.fork().ok();
+        let mut spares = lock(&self.spares);
+        if spares.is_empty() {
+            spares.extend(self.fork().ok());
         }
     }
 

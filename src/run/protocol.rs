@@ -3,7 +3,7 @@
 //! Both are the same program, though not always the same version: a daemon that was updated finds
 //! the keepers of the old one. New meanings need new variants at the end.
 
-use std::io::{self, Read, Write};
+use std::io;
 
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
@@ -108,23 +108,6 @@ pub(super) fn take<M: DeserializeOwned>(received: &mut Vec<u8>) -> io::Result<Op
         .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
     received.drain(..4 + len);
     Ok(Some(message))
-}
-
-/// Reads one message, waiting for it.
-pub(super) fn read<M: DeserializeOwned>(stream: &mut impl Read) -> io::Result<M> {
-    let mut received = vec![0; 4];
-    stream.read_exact(&mut received)?;
-    let len = u32::from_be_bytes([received[0], received[1], received[2], received[3]]) as usize;
-    if len <= MESSAGE_MAX {
-        received.resize(4 + len, 0);
-        stream.read_exact(&mut received[4..])?;
-    }
-    take(&mut received)?.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())
-}
-
-/// Writes one message, waiting for room.
-pub(super) fn write(stream: &mut impl Write, message: &impl Serialize) -> io::Result<()> {
-    stream.write_all(&frame(message))
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{Mutex, mpsc, watch};
 
 use super::folder::{Ending, OUTCOME, load};
+use super::keepers::Keepers;
 use super::output::salvage;
 use super::processes::{MARK, marked, signal};
 use super::protocol::{STDIN_MAX, ToDaemon, ToKeeper, Totals, frame, take};
@@ -70,7 +71,15 @@ pub struct Task {
 #[derive(Clone, Debug)]
 pub struct TaskControl {
     /// Gone with the task, so that what is kept of it holds no socket.
-    writer: Arc<Mutex<Option<OwnedWriteHalf>>>,
+    writer: Arc<Mutex<Option<Orders>>>,
+}
+
+/// Where a keeper's orders are written.
+#[derive(Debug)]
+struct Orders {
+    writer: OwnedWriteHalf,
+    /// Whether one was begun and not finished: whoever wrote it has gone away.
+    torn: bool,
 }
 
 /// The input of a task; for one writer.
@@ -87,20 +96,31 @@ pub struct TaskInput {
 pub struct KeeperGone(#[from] io::Error);
 
 impl Task {
-    /// Takes up a keeper that has been greeted.
-    pub(super) fn new(
+    /// Takes up a keeper that has just begun, and goes back to the others when it has ended.
+    pub(super) fn begun(
+        task: TaskId,
+        folder: PathBuf,
+        stream: UnixStream,
+        received: Vec<u8>,
+        keepers: Arc<Keepers>,
+    ) -> Self {
+        Self::follow(task, folder, Some((stream, received)), (0, 0), Some(keepers))
+    }
+
+    /// Takes up a keeper of before that has been greeted.
+    pub(super) fn found(
         task: TaskId,
         folder: PathBuf,
         stream: UnixStream,
         received: Vec<u8>,
         stdin: (u64, u64),
     ) -> Self {
-        Self::follow(task, folder, Some((stream, received)), stdin)
+        Self::follow(task, folder, Some((stream, received)), stdin, None)
     }
 
     /// Takes up what is left of a task whose keeper is gone, and which SIGKILL did not end.
     pub(super) fn orphan(task: TaskId, folder: PathBuf) -> Self {
-        Self::follow(task, folder, None, (0, 0))
+        Self::follow(task, folder, None, (0, 0), None)
     }
 
     fn follow(
@@ -108,10 +128,11 @@ impl Task {
         folder: PathBuf,
         keeper: Option<(UnixStream, Vec<u8>)>,
         (stdin_received, stdin_taken): (u64, u64),
+        keepers: Option<Arc<Keepers>>,
     ) -> Self {
         let split = |(stream, received): (UnixStream, _)| {
             let (reader, writer) = stream.into_split();
-            ((reader, received), writer)
+            ((reader, received), Orders { writer, torn: false })
         };
         let (keeper, writer) = keeper.map(split).unzip();
         let control = TaskControl { writer: Arc::new(Mutex::new(writer)) };
@@ -122,12 +143,17 @@ impl Task {
         let ends = control.clone();
         tokio::spawn(async move {
             // The last event is never lost: it is what frees the GPUs.
-            let outcome = match keeper {
+            let (outcome, reader) = match keeper {
                 Some((reader, received)) => listener.listen(reader, received, &events_in).await,
-                None => listener.without_keeper(&events_in).await,
+                None => (listener.without_keeper(&events_in).await, None),
             };
+            let writer = ends.close().await;
+            if let (Some(keepers), Some(reader), Some(writer)) = (keepers, reader, writer)
+                && let Ok(keeper) = reader.reunite(writer)
+            {
+                keepers.give_back(keeper);
+            }
             let _ = events_in.send(Event::Gone(outcome)).await;
-            ends.close().await;
         });
         let input = TaskInput { control: control.clone(), sent: stdin_received, taken };
         Self { control, input, events, totals, stdin_received }
@@ -146,13 +172,20 @@ impl TaskControl {
 
     async fn write(&self, message: &ToKeeper) -> Result<(), KeeperGone> {
         match &mut *self.writer.lock().await {
-            Some(writer) => Ok(writer.write_all(&frame(message)).await?),
+            Some(orders) => {
+                orders.torn = true;
+                orders.writer.write_all(&frame(message)).await?;
+                orders.torn = false;
+                Ok(())
+            }
             None => Err(KeeperGone(io::ErrorKind::NotConnected.into())),
         }
     }
 
-    async fn close(&self) {
-        *self.writer.lock().await = None;
+    /// No more orders; answers what they were written to, unless one was torn.
+    async fn close(&self) -> Option<OwnedWriteHalf> {
+        let orders = self.writer.lock().await.take();
+        orders.filter(|orders| !orders.torn).map(|orders| orders.writer)
     }
 }
 
@@ -197,13 +230,13 @@ struct Listener {
 }
 
 impl Listener {
-    /// Until the task is gone, one way or another.
+    /// Until the task is gone, one way or another. Answers also a keeper that is still there.
     async fn listen(
         &self,
         mut reader: OwnedReadHalf,
         mut received: Vec<u8>,
         events: &mpsc::Sender<Event>,
-    ) -> Outcome {
+    ) -> (Outcome, Option<OwnedReadHalf>) {
         loop {
             while let Ok(Some(message)) = take(&mut received) {
                 match message {
@@ -212,12 +245,14 @@ impl Listener {
                     // If nobody listens any more, the daemon is stopping.
                     ToDaemon::CommandEnded => drop(events.send(Event::CommandEnded).await),
                     ToDaemon::Stuck(why) => drop(events.send(Event::Stuck(why)).await),
-                    ToDaemon::Gone(outcome) => return outcome,
+                    ToDaemon::Gone(outcome) => {
+                        return (outcome, Some(reader).filter(|_| received.is_empty()));
+                    }
                     ToDaemon::Hello { .. } | ToDaemon::Started | ToDaemon::StartFailed { .. } => {}
                 }
             }
             match reader.read_buf(&mut received).await {
-                Ok(0) | Err(_) => return self.without_keeper(events).await,
+                Ok(0) | Err(_) => return (self.without_keeper(events).await, None),
                 Ok(_) => {}
             }
         }

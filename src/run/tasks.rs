@@ -118,7 +118,10 @@ impl Tasks {
         }));
         let (stream, received, answer) = self.hand_over(&start).await.map_err(StartError::here)?;
         match answer {
-            ToDaemon::Started => Ok(Task::new(spec.task, folder, stream, received, (0, 0))),
+            ToDaemon::Started => {
+                let keepers = Arc::clone(&self.keepers);
+                Ok(Task::begun(spec.task, folder, stream, received, keepers))
+            }
             ToDaemon::StartFailed { why, elsewhere } => Err(StartError { why, elsewhere }),
             _ => Err(StartError::here("its keeper spoke out of turn")),
         }
@@ -214,7 +217,7 @@ impl Tasks {
             let mut received = Vec::new();
             match next(&mut stream, &mut received).await? {
                 ToDaemon::Hello { stdin, .. } => {
-                    Ok(Task::new(task, folder.to_owned(), stream, received, stdin))
+                    Ok(Task::found(task, folder.to_owned(), stream, received, stdin))
                 }
                 _ => Err(io::ErrorKind::InvalidData.into()),
             }

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::WRITE_MAX;
 use crate::core::time::Duration;
 use crate::run::output::OutputWriter;
-use crate::run::protocol::{MESSAGE_MAX, ToKeeper, frame, take};
+use crate::run::protocol::{MESSAGE_MAX, Start, ToKeeper, frame, take};
 
 /// Reads of one output before the other has its turn.
 const READS_MAX: usize = 16;
@@ -59,6 +59,41 @@ impl Drain {
 
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
         Some(PollFd::new(self.pipe.as_ref()?, PollFlags::IN))
+    }
+}
+
+/// A daemon that may have a task.
+pub(super) struct Waiting {
+    stream: UnixStream,
+    received: Vec<u8>,
+}
+
+impl Waiting {
+    /// A daemon whose stream blocks.
+    pub(super) fn new(stream: UnixStream) -> Self {
+        Self { stream, received: Vec::new() }
+    }
+
+    /// Waits for the next task; there is none any more when the daemon is gone.
+    pub(super) fn next(mut self) -> io::Result<Option<(Box<Start>, Control)>> {
+        let mut buffer = [0; 16 * 1024];
+        loop {
+            match take(&mut self.received)? {
+                Some(ToKeeper::Start(start)) => {
+                    let control = Control::new(self.stream)?;
+                    return Ok(Some((start, Control { received: self.received, ..control })));
+                }
+                // Orders that crossed the end of the last task.
+                Some(_) => continue,
+                None => {}
+            }
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Ok(None),
+                Ok(len) => self.received.extend_from_slice(&buffer[..len]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -138,15 +173,16 @@ impl Control {
         self.received.clear();
     }
 
-    /// Sends what waits and closes.
-    pub(super) fn finish(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            // What cannot be said is in the files.
-            let _ = stream
-                .set_nonblocking(false)
-                .and_then(|()| stream.set_write_timeout(Some(LAST_WORDS)))
-                .and_then(|()| stream.write_all(&self.unsent));
-        }
+    /// Sends what waits; answers the daemon if it has got all of it.
+    pub(super) fn finish(self) -> Option<Waiting> {
+        let mut stream = self.stream?;
+        // What cannot be said is in the files.
+        stream
+            .set_nonblocking(false)
+            .and_then(|()| stream.set_write_timeout(Some(LAST_WORDS)))
+            .and_then(|()| stream.write_all(&self.unsent))
+            .ok()?;
+        Some(Waiting { stream, received: self.received })
     }
 
     pub(super) fn poll_fd(&self) -> Option<PollFd<'_>> {
