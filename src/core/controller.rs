@@ -368,18 +368,12 @@ impl Controller {
                         held.hold(node, gpu);
                         blocked.hold(node, gpu);
                     }
-                    let grant = Grant {
-                        term: reign.term,
-                        job: waiting.ask.task.job,
-                        attempt: waiting.ask.task.attempt,
-                        home: waiting.home,
-                        node,
-                        incarnation,
-                        gpus,
-                        key: place_of.0,
-                        ttl_ms: u32::try_from(self.config.grant_ttl.as_millis())
-                            .unwrap_or(u32::MAX),
-                    };
+                    let TaskId { job, attempt } = waiting.ask.task;
+                    let (term, home, key) = (reign.term, waiting.home, place_of.0);
+                    let ttl_ms =
+                        u32::try_from(self.config.grant_ttl.as_millis()).unwrap_or(u32::MAX);
+                    let grant =
+                        Grant { term, job, attempt, home, node, incarnation, gpus, key, ttl_ms };
                     done.push((waiting.ask.task, Served::Grant(waiting.home, grant)));
                 }
                 Placement::Busy { .. } => {
@@ -392,13 +386,7 @@ impl Controller {
                         done.push((waiting.ask.task, Served::Barred(waiting.home)));
                         continue;
                     }
-                    // Told apart: nothing is free, or something is but others come first.
-                    let reason = match untried.place(&waiting.ask, &held) {
-                        Placement::Busy { matching, free } => {
-                            WaitReason::Busy { matching, free, ahead }
-                        }
-                        _ => WaitReason::Behind { ahead },
-                    };
+                    let reason = untried.why(&waiting.ask, &held, ahead);
                     // Not where it was refused: it cannot use what is free there.
                     block(need, untried.fleet(), &mut blocked);
                     exhausted = exhausted || !any_left(&fleet.alive, &blocked);

@@ -13,6 +13,7 @@ use crate::core::grant::Refusal;
 use crate::core::id::{GpuUuid, NodeId};
 use crate::core::placement::{Held, Placement, place};
 use crate::core::report::Report;
+use crate::core::request::WaitReason;
 
 /// Whether a node, in its present start, has refused a request for good.
 pub(super) fn is_barred(ask: &Ask, report: &Report) -> bool {
@@ -67,6 +68,14 @@ impl<'a> Untried<'a> {
     /// The nodes that are left.
     pub(super) fn fleet(&self) -> &[&'a Report] {
         self.narrowed.as_deref().unwrap_or(self.fleet)
+    }
+
+    /// Why the request waits: nothing is free, or something is but others come first.
+    pub(super) fn why(&self, ask: &Ask, held: &Held, ahead: u32) -> WaitReason {
+        match self.place(ask, held) {
+            Placement::Busy { matching, free } => WaitReason::Busy { matching, free, ahead },
+            Placement::Fits { .. } => WaitReason::Behind { ahead },
+        }
     }
 
     /// Places the request on what is left.
