@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::grant::{Grant, Refusal};
 use super::id::{Incarnation, NodeId, Reign, Term};
-use super::report::Report;
+use super::report::{GPUS_MAX, Report, TEXT_MAX};
 use super::request::{Best, Need, WaitReason};
 use super::signed::{Signable, Signed};
 use super::task::TaskId;
@@ -38,6 +38,34 @@ pub struct Ask {
     /// Starts of nodes that have refused the job for good, at most [`BARRED_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub barred: Vec<(NodeId, Incarnation)>,
+}
+
+impl Ask {
+    /// An ask as a member may make it, without what only its home needs; `None` if it is larger
+    /// than any that a home of ours makes, so that what waits at a controller stays bounded.
+    pub fn checked(mut self) -> Option<Self> {
+        let fits = |text: &str| text.len() <= TEXT_MAX;
+        for (grant, refusal) in &mut self.refused {
+            if let Refusal::CannotStart { why, .. } | Refusal::Unusable { why, .. } = refusal {
+                why.clear();
+            }
+            let named = match refusal {
+                Refusal::Taken { gpu }
+                | Refusal::Unusable { gpu, .. }
+                | Refusal::UnknownGpu { gpu } => Some(&*gpu),
+                _ => None,
+            };
+            let gpus = grant.gpus.iter().map(|(gpu, _)| gpu).chain(named);
+            if grant.gpus.len() > GPUS_MAX || gpus.into_iter().any(|gpu| !fits(&gpu.0)) {
+                return None;
+            }
+        }
+        let is_small = fits(self.need.model.as_deref().unwrap_or_default())
+            && fits(&self.owner)
+            && self.refused.len() <= REFUSED_MAX
+            && self.barred.len() <= BARRED_MAX;
+        is_small.then_some(self)
+    }
 }
 
 /// Nodes that may have refused a job for good before it is given up.

@@ -294,6 +294,10 @@ impl Controller {
 
     fn on_ask(reign: &mut Current, from: NodeId, ask: Ask, now: Instant, out: &mut Outbox<Send>) {
         let task = ask.task;
+        let Some(ask) = ask.checked() else {
+            tracing::warn!(home = ?from, %task, "a request that no home of ours makes is dropped");
+            return;
+        };
         // Another home's task: a liar, or an id drawn twice in 2^60.
         let stranger = reign.queue.find(task).is_some_and(|waiting| waiting.home != from)
             || reign.granted.get(&task).is_some_and(|held| held.grant.value().home != from);

@@ -14,8 +14,9 @@
 //!
 //! A rumour is told a few times and then no more, and who slept or was cut off meanwhile may miss a
 //! death. In a large mesh it would never find out: it probes only its circle. So every few seconds
-//! two members compare a digest of those who live, as repair compares directories, and one whose
-//! digest is another's tells of the dead, some each time.
+//! two members compare a digest of those who live, as repair compares directories. Who finds another
+//! digest than its own tells of the dead, some each time; the other dials those of them that it
+//! takes for alive, and suspects whom it cannot reach.
 //!
 //! Each member counts its lives: a start of its daemon begins a higher one, and so does every
 //! refutation, of a suspicion and of a death alike. What is said of a higher life counts; of one
@@ -86,6 +87,8 @@ pub enum Input {
     Met(NodeId),
     /// This node closes the link to a peer, which shall think nothing of it.
     Parting(NodeId),
+    /// A dial of this member has failed.
+    Unreachable(NodeId),
     /// Repair shows a node that rumours may have missed; never a death.
     Repaired(NodeId, Incarnation),
 }
@@ -93,6 +96,8 @@ pub enum Input {
 /// What membership wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
+    /// Another takes this member for dead: it should be dialled, unless there is a link.
+    Doubt(NodeId),
     /// This member is dead, or has left.
     Down(NodeId),
     /// Send this datagram; without a link it is dropped, as SWIM expects of a network.
@@ -156,6 +161,8 @@ pub struct Membership {
     dead: BTreeMap<NodeId, Instant>,
     /// Up to whom the dead were told of last.
     told: Option<NodeId>,
+    /// Members that others take for dead, and until when it matters whether they can be reached.
+    doubted: BTreeMap<NodeId, Instant>,
 }
 
 impl Membership {
@@ -179,6 +186,7 @@ impl Membership {
             parting: BTreeMap::new(),
             dead: BTreeMap::new(),
             told: None,
+            doubted: BTreeMap::new(),
         }
     }
 
@@ -249,6 +257,7 @@ impl Membership {
                 self.parting.insert(node, now + PARTING_FOR);
                 self.send(node, Kind::Parting, Vec::new(), out);
             }
+            Input::Unreachable(node) => self.on_unreachable(node, now),
             Input::Repaired(node, incarnation) => self.on_repaired(node, incarnation, now, out),
         }
         self.keep_probing(now);
@@ -268,7 +277,9 @@ impl Membership {
         self.hear(sender, now, out);
         self.speak_for(from, now, out);
         let mut better = Vec::new();
-        for rumour in &datagram.rumours {
+        self.doubted.remove(&from);
+        let verdicts = if datagram.kind == Kind::Dead { &[][..] } else { &datagram.rumours };
+        for rumour in verdicts {
             self.hear(*rumour, now, out);
             // Who missed how a suspicion ended is told.
             let known = self.roll.get(rumour.node).map(rumour_of);
@@ -295,6 +306,7 @@ impl Membership {
             }
             Kind::Parting => _ = self.parting.insert(from, now + PARTING_FOR),
             Kind::Living(digest) => self.tell_of_dead(digest, from, out),
+            Kind::Dead => self.doubt(&datagram.rumours, now, out),
             Kind::Rumours | Kind::Ack(_) => {}
         }
         // Whoever says anything is there.

@@ -375,6 +375,7 @@ impl Node {
 
     fn on_dial_failed(&mut self, node: NodeId, turn: &mut Turn<'_>) {
         self.tell_neighbours(neighbours::Input::DialFailed(node), turn);
+        self.tell_membership(membership::Input::Unreachable(node), turn);
         self.tell_election(election::Input::DialFailed(node), turn);
     }
 

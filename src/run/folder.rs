@@ -188,7 +188,9 @@ pub(super) fn load_about(folder: &Path) -> Result<About, FolderError> {
 /// # Errors
 /// If another has been faster, or there is nothing.
 pub(super) fn begin(folder: &Path) -> io::Result<File> {
-    let about = open_read(&folder.join(ABOUT))?;
+    // To be written too, or NFS would give no lock that excludes others.
+    let open = OpenOptions::new().read(true).write(true).custom_flags(NO_FOLLOW).to_owned();
+    let about = open.open(folder.join(ABOUT))?;
     about.try_lock()?;
     fs::rename(folder.join(ABOUT), folder.join(BEGUN))?;
     Ok(about)

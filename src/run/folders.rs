@@ -3,8 +3,9 @@
 //! A short task costs little but its files: a file system without a journal does not hand out an
 //! inode again for minutes after it was freed, and looks for another in vain through all of those;
 //! one with a journal writes each down twice. So what held an ended task is emptied and kept, some
-//! of it, for the next: the folder, its record, its outputs, its directory if nothing is in that.
-//! Nothing that a task made itself is.
+//! of it, for the next: the folder, its record, its outputs. Nothing that a task made itself is:
+//! its own directory is always a new one, for what a task makes of its own (attributes, mounts in a
+//! container that outlives it) would be the next one's.
 
 use std::fs;
 use std::io;
@@ -98,10 +99,7 @@ impl Folders {
         if spare.is_none_or(|spare| fs::rename(spare, &folder).is_err()) {
             make_dir(&folder)?;
         }
-        let work = folder.join(WORK);
-        if !work.exists() {
-            make_dir(&work)?;
-        }
+        make_dir(&folder.join(WORK))?;
         Ok(folder)
     }
 
@@ -181,20 +179,7 @@ fn empty(folder: &Path) -> io::Result<()> {
         }
     }
     or_nothing(fs::remove_file(folder.join(SOCKET)))?;
-    let work = folder.join(WORK);
-    if is_as_new(&work) { Ok(()) } else { remove(&work) }
-}
-
-/// Whether a directory is as it is made here: empty, for its owner alone, and without attributes
-/// that what is made in it would inherit. Only where a keeper really knows that nobody is in it.
-fn is_as_new(folder: &Path) -> bool {
-    let is_empty = || fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none());
-    let is_private = || {
-        let found = fs::symlink_metadata(folder);
-        found.is_ok_and(|found| found.is_dir() && found.permissions().mode() & 0o7777 == 0o700)
-    };
-    let is_plain = || rustix::fs::llistxattr(folder, &mut [0_u8; 0]) == Ok(0);
-    cfg!(target_os = "linux") && is_empty() && is_private() && is_plain()
+    remove(&folder.join(WORK))
 }
 
 /// It may have been done, or not have been needed.

@@ -68,9 +68,14 @@ fn keep(daemon: UnixStream) -> std::io::Result<()> {
         std::env::set_current_dir(OsStr::from_bytes(&start.folder))?;
         // Before anything is started: a daemon that comes back takes the task away from a keeper
         // that has not begun, and then counts on it that nothing will be.
-        let begun = begin(Path::new("."))?;
-        let child = match Child::spawn(&start) {
-            Ok(child) => child,
+        let started = begin(Path::new("."))
+            .map_err(|error| SpawnError {
+                why: format!("the node cannot lock and rename the task's record: {error}"),
+                elsewhere: true,
+            })
+            .and_then(|begun| Child::spawn(&start).map(|child| (begun, child)));
+        let (begun, child) = match started {
+            Ok(started) => started,
             Err(SpawnError { why, elsewhere }) => {
                 control.send(&ToDaemon::StartFailed { why, elsewhere });
                 control.finish();
@@ -278,7 +283,9 @@ impl Keeper {
         if self.listener.is_some() || !self.control.is_lost() || !is_due {
             return;
         }
-        // Relative: a Unix socket's path may have 107 bytes, a state folder's more.
+        // A curious task may have taken the name. Relative: a Unix socket's path may have 107 bytes,
+        // a state folder's more.
+        let _ = std::fs::remove_file(SOCKET);
         let listener = UnixListener::bind(SOCKET)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));
         self.listen_at = listener.is_err().then_some(now + LISTEN_AGAIN);

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use futures::{StreamExt as _, stream};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
@@ -27,6 +28,9 @@ const ANSWER: Duration = Duration::from_secs(10);
 /// How long a keeper that does not listen yet is left alone. It does as soon as it sees that its
 /// daemon is gone, which takes it less than a daemon takes to start.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// Tasks of before that are looked for at once.
+const RECOVER_AT_ONCE: usize = 64;
 
 /// What is started.
 #[derive(Clone, Debug)]
@@ -152,25 +156,28 @@ impl Tasks {
 
     /// Finds the tasks of before again.
     pub async fn recover(&self) -> Vec<Recovered> {
-        let mut found = Vec::new();
-        for task in self.folders.tasks() {
-            match load_about(&self.folder(task)) {
-                Ok(about) => match self.fate(task, &about).await {
-                    Some(fate) => {
-                        let heard = self.folder(task).join(HEARD).exists();
-                        found.push(Recovered { task, about: about.about.into_vec(), fate, heard });
-                    }
-                    None => self.forget(task).await,
-                },
-                Err(error) => {
-                    // Killed before it was written, or damaged: whose it was is not known.
-                    tracing::warn!(%task, error = %error, "a task's folder cannot be read");
-                    end_leftovers(task).await;
-                    self.forget(task).await;
+        let found = self.folders.tasks().into_iter().map(|task| self.recover_one(task));
+        // A keeper that does not answer does not hold up the others.
+        let found: Vec<_> = stream::iter(found).buffered(RECOVER_AT_ONCE).collect().await;
+        found.into_iter().flatten().collect()
+    }
+
+    async fn recover_one(&self, task: TaskId) -> Option<Recovered> {
+        match load_about(&self.folder(task)) {
+            Ok(about) => {
+                if let Some(fate) = self.fate(task, &about).await {
+                    let heard = self.folder(task).join(HEARD).exists();
+                    return Some(Recovered { task, about: about.about.into_vec(), fate, heard });
                 }
             }
+            Err(error) => {
+                // Killed before it was written, or damaged: whose it was is not known.
+                tracing::warn!(%task, error = %error, "a task's folder cannot be read");
+                end_leftovers(task).await;
+            }
         }
-        found
+        self.forget(task).await;
+        None
     }
 
     /// What has become of a task; `None` if it was only written down. Its home may place that
@@ -183,7 +190,9 @@ impl Tasks {
             return Some(recorded(&folder).unwrap_or_else(lost));
         }
         // Before anything else, so that a keeper that is slow to begin does not begin after this.
-        if void(&folder) {
+        // One of an earlier version took nothing up, but listened, and made the output files.
+        let is_begun = [SOCKET, Which::Stdout.file()].iter().any(|name| folder.join(name).exists());
+        if !is_begun && void(&folder) {
             return None;
         }
         let silent = match self.reconnect(task, &folder).await {

@@ -17,15 +17,11 @@ const PIECES_MAX: usize = 2;
 /// that is over before it begins, as a script's often is, costs no thread.
 pub(super) fn stdin() -> mpsc::Receiver<Bytes> {
     let (send, receive) = mpsc::channel(PIECES_MAX);
-    let mut buffer = vec![0; READ_MAX];
-    if is_ready() {
-        match read(&mut buffer) {
-            None => return receive,
-            // There is room: it is the first.
-            Some(bytes) => drop(send.try_send(bytes)),
-        }
+    if is_over() {
+        return receive;
     }
     std::thread::spawn(move || {
+        let mut buffer = vec![0; READ_MAX];
         while let Some(bytes) = read(&mut buffer) {
             if send.blocking_send(bytes).is_err() {
                 return;
@@ -35,11 +31,19 @@ pub(super) fn stdin() -> mpsc::Receiver<Bytes> {
     receive
 }
 
-/// Whether a read would not wait.
-fn is_ready() -> bool {
+/// Whether nothing will come: it is the null device, or a pipe that nobody writes to any more and
+/// that is empty.
+fn is_over() -> bool {
+    use rustix::fs::{FileType, fstat, stat};
     let stdin = io::stdin();
+    let is_null = fstat(stdin.as_fd()).is_ok_and(|found| {
+        FileType::from_raw_mode(found.st_mode) == FileType::CharacterDevice
+            && stat("/dev/null").is_ok_and(|null| null.st_rdev == found.st_rdev)
+    });
     let mut fds = [PollFd::from_borrowed_fd(stdin.as_fd(), PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec::default())).is_ok_and(|ready| ready > 0)
+    is_null
+        || poll(&mut fds, Some(&Timespec::default()))
+            .is_ok_and(|_| fds[0].revents() == PollFlags::HUP)
 }
 
 /// The next piece. Nothing is the end, or that it cannot be read: both are the end for the task.

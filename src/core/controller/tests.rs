@@ -1,6 +1,7 @@
 //! The controller: order, idempotence, grants under way, and what a new reign does first.
 
 use super::*;
+use crate::core::control::OrderKey;
 use crate::core::grant::Refusal;
 use crate::core::id::{Attempt, GpuUuid, JobId, LeaseSeq};
 use crate::core::report::Report;
@@ -334,20 +335,44 @@ fn reasons_are_told_once_a_second_at_most() {
 }
 
 #[test]
-fn equal_requests_wait_for_the_same_reason_each_in_its_place() {
+fn equal_requests_that_move_up_are_told_their_own_places() {
     let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80), gpu("b", "A100", 80)])]);
     desk.ask(2, ask(1, 1));
-    // Two GPUs, and one is free: then, behind that, one GPU, twice.
-    for (job, gpus) in [(2, 2), (3, 2), (4, 1), (5, 1)] {
+    // Two that need more than is free, and behind them two that could use it.
+    for (job, gpus) in [(2, 2), (3, 2), (4, 2), (5, 1), (6, 1)] {
         desk.ask(2, ask(job, gpus));
     }
-    // All that wait are asked for again by homes that do not know their places.
-    let told = |desk: &mut Desk, job, gpus| reason(&desk.ask(2, ask(job, gpus))).cloned();
-    let busy = |ahead| Some(WaitReason::Busy { matching: 2, free: 1, ahead });
-    assert_eq!(told(&mut desk, 2, 2), busy(0));
-    assert_eq!(told(&mut desk, 3, 2), busy(1));
-    assert_eq!(told(&mut desk, 4, 1), Some(WaitReason::Behind { ahead: 2 }));
-    assert_eq!(told(&mut desk, 5, 1), Some(WaitReason::Behind { ahead: 3 }));
+    desk.handle(Input::Received(node(2), Message::Withdraw { task: task(2) }));
+    let reasons: Vec<WaitReason> = desk
+        .wait(Duration::from_secs(2))
+        .into_iter()
+        .filter_map(|Send(_, message)| match message {
+            Message::Queued { reason, .. } => Some(reason),
+            _ => None,
+        })
+        .collect();
+    let busy = |ahead| WaitReason::Busy { matching: 2, free: 1, ahead };
+    let behind = |ahead| WaitReason::Behind { ahead };
+    assert_eq!(reasons, [busy(0), busy(1), behind(2), behind(3)]);
+}
+
+#[test]
+fn a_request_larger_than_any_home_makes_is_not_kept() {
+    let mut desk = Desk::new(vec![report(1, vec![gpu("a", "A100", 80)])]);
+    let long = |len| Need { gpus: 1, model: Some("x".repeat(len)), ..Need::default() };
+    let of = |need| Ask { need, key: Some(OrderKey::default()), ..ask(1, 1) };
+    assert!(desk.ask(2, of(long(crate::core::report::TEXT_MAX + 1))).is_empty());
+    assert_eq!(desk.controller.waiting(), 0);
+    desk.ask(2, of(long(crate::core::report::TEXT_MAX)));
+    assert_eq!(desk.controller.waiting(), 1);
+    // What a node says at length is of no use to a controller.
+    let grant = grants(&desk.ask(3, ask(2, 1)))[0].clone();
+    let refusal = Refusal::CannotStart { why: "x".repeat(1 << 20), elsewhere: true };
+    desk.ask(3, Ask { refused: vec![(grant, refusal)], ..ask(2, 1) });
+    let kept = desk.controller.queue().find(|(_, waiting)| waiting.ask.task == task(2));
+    let Some((_, waiting)) = kept else { panic!("it waits") };
+    let [(_, Refusal::CannotStart { why, .. })] = &waiting.ask.refused[..] else { panic!() };
+    assert!(why.is_empty());
 }
 
 #[test]

@@ -42,6 +42,8 @@ pub(super) enum Kind {
     Parting,
     /// This is a digest of those who live, as far as I know.
     Living(u32),
+    /// I know other ones to live. The rumours are of some whom I take for dead.
+    Dead,
 }
 
 /// What is said of a member.
@@ -66,6 +68,7 @@ impl Datagram {
             Kind::Vouch(seq, node) => (8, Some(seq), Some(node)),
             Kind::Parting => (9, None, None),
             Kind::Living(digest) => (10, Some(digest), None),
+            Kind::Dead => (11, None, None),
         };
         bytes.push(code);
         bytes.extend(self.life.to_be_bytes());
@@ -92,6 +95,7 @@ impl Datagram {
             1 => Kind::Hello,
             2 => Kind::Rumours,
             9 => Kind::Parting,
+            11 => Kind::Dead,
             3..=8 | 10 => {
                 let seq = u32::from_be_bytes(take(&mut rest)?);
                 match code {
@@ -153,6 +157,7 @@ mod tests {
             Kind::Vouch(6, NODE),
             Kind::Parting,
             Kind::Living(7),
+            Kind::Dead,
         ] {
             let datagram = Datagram { life: 1 << 40, kind, rumours: vec![rumour; RUMOURS_MAX] };
             let bytes = datagram.encode();

@@ -3,9 +3,14 @@
 use std::ops::Bound;
 
 use super::datagram::{Kind, RUMOURS_MAX, Rumour};
-use super::{Effect, Membership, rumour_of};
+use super::{Effect, FEW, Membership, State, rumour_of};
 use crate::core::id::NodeId;
 use crate::core::outbox::Outbox;
+use crate::core::time::{Duration, Instant};
+
+/// How long a doubt lasts, and of how many members at most.
+const DOUBT_FOR: Duration = Duration::from_secs(60);
+const DOUBTED_MAX: usize = 64;
 
 /// A set of members, of which only its size and its digest are known.
 #[derive(Debug)]
@@ -64,10 +69,36 @@ impl Membership {
         let round = rest.take(RUMOURS_MAX.min(self.dead.len()));
         let dead: Vec<NodeId> = round.map(|(node, _)| *node).filter(|node| *node != peer).collect();
         self.told = dead.last().copied().or(self.told);
-        let rumours: Vec<Rumour> =
-            dead.into_iter().filter_map(|node| self.roll.get(node)).map(rumour_of).collect();
-        if !rumours.is_empty() {
-            self.send(peer, Kind::Rumours, rumours, out);
+        let dead = dead.into_iter().filter_map(|node| self.roll.get(node)).map(rumour_of);
+        let dead: Vec<Rumour> = dead.collect();
+        if !dead.is_empty() {
+            self.send(peer, Kind::Dead, dead, out);
+        }
+    }
+
+    /// A peer takes these for dead. That may be old, from when the mesh was split, and is no verdict
+    /// but a reason to look, for some at a time: who cannot be reached becomes a suspect then.
+    pub(super) fn doubt(&mut self, dead: &[Rumour], now: Instant, out: &mut Outbox<Effect>) {
+        if let Some(me) = dead.iter().find(|dead| dead.node == self.me) {
+            self.hear_of_me(*me, now);
+        }
+        let lives = |dead: &&Rumour| {
+            let known = self.roll.get(dead.node);
+            known.is_some_and(|known| known.state == State::Alive && known.life <= dead.life)
+        };
+        let doubted: Vec<NodeId> = dead.iter().filter(lives).map(|dead| dead.node).collect();
+        for node in doubted.into_iter().take(FEW) {
+            if self.doubted.len() < DOUBTED_MAX || self.doubted.contains_key(&node) {
+                self.doubted.insert(node, now + DOUBT_FOR);
+                out.push(Effect::Doubt(node));
+            }
+        }
+    }
+
+    /// A dial of a member has failed, which means nothing if there was no doubt.
+    pub(super) fn on_unreachable(&mut self, node: NodeId, now: Instant) {
+        if self.doubted.remove(&node).is_some_and(|until| until > now) {
+            self.on_link_lost(node, now);
         }
     }
 }

@@ -28,6 +28,7 @@ impl Membership {
             self.suspect(Rumour { node, life, state: State::Suspect }, now, out);
         }
         self.parting.retain(|_, until| *until > now);
+        self.doubted.retain(|_, until| *until > now);
         for node in self.dead.extract_if(.., |_, at| now.since(*at) > REMEMBER) {
             self.roll.remove(node.0);
         }

@@ -9,6 +9,8 @@ use crate::core::report::testing::node;
 struct Mesh {
     members: Vec<Membership>,
     cut: Vec<NodeId>,
+    /// Those whom the others cannot reach, nor they the others.
+    apart: Vec<NodeId>,
     now: Instant,
     seen: Vec<(NodeId, Effect)>,
 }
@@ -20,7 +22,13 @@ impl Mesh {
             Membership::new(node(n), Incarnation(1), rng)
         };
         let members = (0..size).map(member).collect();
-        let mut mesh = Self { members, cut: Vec::new(), now: Instant::ZERO, seen: Vec::new() };
+        let mut mesh = Self {
+            members,
+            cut: Vec::new(),
+            apart: Vec::new(),
+            now: Instant::ZERO,
+            seen: Vec::new(),
+        };
         for other in 1..size {
             mesh.input(node(other), Input::Met(node(0)));
         }
@@ -41,6 +49,8 @@ impl Mesh {
             member.handle(input, self.now, &mut out);
             for effect in out.drain() {
                 match effect {
+                    Effect::Send(to, _) if self.apart.contains(&to) != self.apart.contains(&at) => {
+                    }
                     Effect::Send(to, bytes) => queue.push((to, Input::Datagram(at, bytes))),
                     other => self.seen.push((at, other)),
                 }
@@ -294,10 +304,40 @@ fn a_death_that_was_slept_through_is_learnt_of_by_comparing() {
     assert!(takes(&mut mesh, other, sleeper) && !takes(&mut mesh, other, dead));
     assert!(takes(&mut mesh, sleeper, dead));
     mesh.input(sleeper, Input::Compare(other));
+    assert!(mesh.seen.contains(&(sleeper, Effect::Doubt(dead))));
+    assert!(takes(&mut mesh, sleeper, dead));
+    mesh.input(sleeper, Input::Unreachable(dead));
+    mesh.run(Duration::from_secs(20));
     assert!(!takes(&mut mesh, sleeper, dead));
     // They agree, and have nothing more to say to each other.
     let digests = [other, sleeper].map(|at| mesh.member(at).living.digest());
     assert_eq!(digests[0], digests[1]);
+}
+
+/// What half of a mesh held for true while it was alone is not told to the other half as a verdict:
+/// it would hang up on its own.
+#[test]
+fn halves_that_meet_again_condemn_nobody() {
+    let mut mesh = in_circles();
+    let half: Vec<NodeId> = ring().into_iter().skip(30).collect();
+    mesh.apart.clone_from(&half);
+    mesh.run(Duration::from_secs(120));
+    let (here, there) = (ring()[0], half[0]);
+    assert!(!mesh.member(here).is_alive(there) && !mesh.member(there).is_alive(here));
+    mesh.apart.clear();
+    mesh.seen.clear();
+    mesh.input(there, Input::Met(here));
+    mesh.input(there, Input::Compare(here));
+    mesh.run(Duration::from_secs(60));
+    let condemned: Vec<_> = mesh
+        .seen
+        .iter()
+        .filter(|(at, effect)| {
+            half.contains(at) && down(effect).is_some_and(|node| half.contains(&node))
+        })
+        .collect();
+    assert!(condemned.is_empty(), "{}", condemned.len());
+    assert!(ring()[1..].iter().all(|node| mesh.member(here).is_alive(*node)));
 }
 
 #[test]

@@ -21,6 +21,9 @@ impl Node {
         self.membership.handle(input, turn.now, &mut effects);
         for effect in effects.drain() {
             match effect {
+                membership::Effect::Doubt(node) => {
+                    self.tell_neighbours(neighbours::Input::Wish(node), turn);
+                }
                 membership::Effect::Down(node) => self.on_down(node, turn),
                 membership::Effect::Send(to, bytes) => {
                     self.send(to, Message::Swim(ByteBuf::from(bytes)), turn);
