@@ -14,9 +14,9 @@
 //!
 //! A rumour is told a few times and then no more, and who slept or was cut off meanwhile may miss a
 //! death. In a large mesh it would never find out: it probes only its circle. So every few seconds
-//! two members compare a digest of those who live, as repair compares directories. Who finds another
-//! digest than its own tells of the dead, some each time; the other dials those of them that it
-//! takes for alive, and suspects whom it cannot reach.
+//! two members compare a digest of those who live, as repair compares directories. One that finds
+//! another digest than its own tells of the dead, some each time; the other dials those of them
+//! that it takes for alive, and suspects whom it cannot reach.
 //!
 //! Each member counts its lives: a start of its daemon begins a higher one, and so does every
 //! refutation, of a suspicion and of a death alike. What is said of a higher life counts; of one

@@ -277,14 +277,14 @@ impl Keeper {
         Totals { stdout: self.stdout.total(), stderr: self.stderr.total() }
     }
 
-    /// Without a daemon, lets the next come in. With one there is no need: few tasks outlive theirs.
+    /// Without a daemon, lets the next come in. With one there is no need: few tasks outlive it.
     fn listen(&mut self, now: Instant) {
         let is_due = self.listen_at.is_none_or(|at| at <= now);
         if self.listener.is_some() || !self.control.is_lost() || !is_due {
             return;
         }
-        // A curious task may have taken the name. Relative: a Unix socket's path may have 107 bytes,
-        // a state folder's more.
+        // A curious task may have taken the name. Relative: a Unix socket's path may have 107
+        // bytes, a state folder's more.
         let _ = std::fs::remove_file(SOCKET);
         let listener = UnixListener::bind(SOCKET)
             .and_then(|listener| listener.set_nonblocking(true).map(|()| listener));

@@ -262,7 +262,7 @@ fn a_new_reign_listens_first_and_serves_the_old_queue_in_its_order() {
     let members = vec![node(1), node(2), node(3)];
     desk.handle(Input::Reigns { term: Term(6), members });
     assert!(desk.ask(3, ask(2, 1)).is_empty());
-    let old = super::super::control::OrderKey { term: Term(5), seq: 3 };
+    let old = OrderKey { term: Term(5), seq: 3 };
     for number in [1, 2, 3] {
         let asks = match number {
             2 => vec![Ask { key: Some(old), ..ask(1, 1) }],

@@ -1,7 +1,7 @@
 //! Remembers, for one walk through the queue, why a need has to wait.
 //!
 //! What one request could not have the next that wants the same cannot have either: during a walk
-//! GPUs are only taken away. So a long queue of equal requests is looked at once, not once for each.
+//! GPUs are only taken away. So of a long queue of equal requests only the first is looked at.
 
 use std::collections::BTreeMap;
 

@@ -51,7 +51,7 @@ impl Living {
 /// What a member adds to a digest.
 fn share(node: NodeId) -> u32 {
     let word = node.0.first_chunk().map_or(0, |head| u64::from_be_bytes(*head));
-    // Ids are public keys and look like chance; for those of tests the upper half of a product does.
+    // Ids are public keys and look like chance; of others the upper half of a product does.
     let mixed = word.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     u32::try_from(mixed >> 32).unwrap_or(0)
 }
@@ -76,8 +76,8 @@ impl Membership {
         }
     }
 
-    /// A peer takes these for dead. That may be old, from when the mesh was split, and is no verdict
-    /// but a reason to look, for some at a time: who cannot be reached becomes a suspect then.
+    /// A peer takes these for dead. That may be old, from when the mesh was split, and is no
+    /// verdict but a reason to look, for some at a time: who cannot be reached becomes a suspect.
     pub(super) fn doubt(&mut self, dead: &[Rumour], now: Instant, out: &mut Outbox<Effect>) {
         if let Some(me) = dead.iter().find(|dead| dead.node == self.me) {
             self.hear_of_me(*me, now);
